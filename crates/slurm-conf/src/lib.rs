@@ -1,0 +1,1 @@
+//! Slurm's configuration files and host lists: writers, parsers, and what a change needs.

@@ -1,0 +1,1 @@
+//! A typed, version-neutral client for Slurm's REST API.

@@ -1,0 +1,1 @@
+//! A real Kubernetes and a real Slurm on one machine.

@@ -1,0 +1,1 @@
+//! The admission server, a file per kind.
