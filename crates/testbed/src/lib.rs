@@ -1,1 +1,20 @@
 //! A real Kubernetes and a real Slurm on one machine.
+
+pub mod binaries;
+pub mod cache;
+mod cgroups;
+pub mod cluster;
+pub mod command;
+pub mod host;
+pub mod image;
+pub mod init;
+pub mod layout;
+mod manifests;
+pub mod namespaces;
+mod pki;
+pub mod progress;
+
+pub use cluster::Cluster;
+
+/// The name of a cluster when none is given.
+pub const DEFAULT_NAME: &str = "keelson";

@@ -1,0 +1,210 @@
+//! The Kubernetes programs, CoreDNS, kwok and helm, built from pinned Go modules.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{Cache, Key};
+use crate::command;
+use crate::progress::Progress;
+
+/// The Kubernetes version that the testbed runs.
+pub const KUBERNETES: &str = "1.37.1";
+const COREDNS: &str = "1.14.6";
+const KWOK: &str = "0.8.0";
+/// The helm versions that the charts are tested with; the first is `cargo xtask helm`.
+const HELM: &str = "4.3.1";
+
+/// Oldest Go that builds these modules.
+const GO_MINIMUM: (u32, u32) = (1, 26);
+
+/// Every component that the one Kubernetes binary can be, by the name that it is started under.
+const COMPONENTS: &[&str] = &[
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubectl",
+];
+
+/// Where the built programs are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Binaries {
+    /// Directory with a link for each component.
+    pub kubernetes: PathBuf,
+    /// The `CoreDNS` program.
+    pub coredns: PathBuf,
+    /// The kwok program.
+    pub kwok: PathBuf,
+    /// The stages that make simulated nodes and pods come alive.
+    pub kwok_stages: PathBuf,
+    /// The helm program.
+    pub helm: PathBuf,
+}
+
+impl Binaries {
+    /// Takes everything from the cache, building what is missing.
+    pub fn build(cache: &Cache, progress: &Progress) -> Result<Self> {
+        let logs = cache.root().join("logs");
+        fs::create_dir_all(&logs)?;
+        let go = Go::find()?;
+        let kubernetes = cache.get_or_build("kubernetes", &kubernetes_key(&go), |place| {
+            progress.step(&format!("building Kubernetes {KUBERNETES} (once, about 10 minutes)"), |_| {
+                build_kubernetes(&go, place, &logs.join("kubernetes.log"))
+            })
+        })?;
+        let tool = |name: &str, package: &str, version: &str| {
+            let key = Key::new("go-tool-1").text(package).text(version).text(&go.version).finish();
+            cache.get_or_build(name, &key, |place| {
+                progress.step(&format!("building {name} {version} (once, a few minutes)"), |_| {
+                    go.install(package, version, place, &logs.join(format!("{name}.log")))
+                })
+            })
+        };
+        let helm = tool("helm", "helm.sh/helm/v4/cmd/helm", HELM)?;
+        let coredns = tool("coredns", "github.com/coredns/coredns", COREDNS)?;
+        let kwok = tool("kwok", "sigs.k8s.io/kwok/cmd/kwok", KWOK)?;
+        let stages_key = Key::new("kwok-stages-1").text(KWOK).finish();
+        let stages = cache.get_or_build("kwok-stages", &stages_key, |place| kwok_stages(&go, place))?;
+        Ok(Self {
+            kubernetes,
+            coredns: coredns.join("coredns"),
+            kwok: kwok.join("kwok"),
+            kwok_stages: stages.join("stages.yaml"),
+            helm: helm.join("helm"),
+        })
+    }
+
+    /// The program of a Kubernetes component.
+    pub fn component(&self, name: &str) -> PathBuf {
+        self.kubernetes.join(name)
+    }
+}
+
+const MAIN_GO: &str = include_str!("../kubelite/main.go");
+const GO_MOD: &str = include_str!("../kubelite/go.mod");
+const GO_SUM: &str = include_str!("../kubelite/go.sum");
+
+fn kubernetes_key(go: &Go) -> String {
+    Key::new("kubernetes-1").text(KUBERNETES).text(&go.version).text(MAIN_GO).text(GO_MOD).text(GO_SUM).finish()
+}
+
+fn build_kubernetes(go: &Go, place: &Path, log: &Path) -> Result<()> {
+    let source = tempfile::tempdir().context("cannot make a directory to build in")?;
+    for (name, content) in [("main.go", MAIN_GO), ("go.mod", GO_MOD), ("go.sum", GO_SUM)] {
+        fs::write(source.path().join(name), content)?;
+    }
+    // Without these the version variables are placeholders, which clients refuse to compare.
+    let (major, minor) = KUBERNETES.split_once('.').context("Kubernetes version without a dot")?;
+    let minor = minor.split_once('.').map_or(minor, |(minor, _)| minor);
+    let mut flags = String::from("-s -w");
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        for (variable, value) in [
+            ("gitVersion", format!("v{KUBERNETES}").as_str()),
+            ("gitMajor", major),
+            ("gitMinor", minor),
+            ("gitTreeState", "clean"),
+            ("buildDate", "1970-01-01T00:00:00Z"),
+        ] {
+            flags.extend([" -X ", package, ".", variable, "=", value]);
+        }
+    }
+    let program = place.join("kubelite");
+    let mut build = go.command();
+    build.current_dir(source.path()).args(["build", "-ldflags", &flags, "-o"]).arg(&program).arg(".");
+    go.run(&mut build, log)?;
+    for component in COMPONENTS {
+        std::os::unix::fs::symlink("kubelite", place.join(component))?;
+    }
+    Ok(())
+}
+
+/// kwok's module carries the stage files that its program needs.
+fn kwok_stages(go: &Go, place: &Path) -> Result<()> {
+    let module = format!("sigs.k8s.io/kwok@v{KWOK}");
+    let answer = command::output(go.command().args(["mod", "download", "-json", &module]))?;
+    let answer: serde_json::Value = serde_json::from_str(&answer).context("unreadable answer of go mod download")?;
+    let directory = answer.get("Dir").and_then(|dir| dir.as_str()).context("go mod download named no directory")?;
+    let mut stages = String::new();
+    for folder in ["node/fast", "node/heartbeat-with-lease", "pod/fast"] {
+        let folder = Path::new(directory).join("kustomize/stage").join(folder);
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(&folder)?.map(|file| file.map(|file| file.path())).collect::<std::io::Result<_>>()?;
+        files.sort();
+        for file in files.iter().filter(|file| !file.ends_with("kustomization.yaml")) {
+            stages.push_str("---\n");
+            stages.push_str(&fs::read_to_string(file)?);
+        }
+    }
+    Ok(fs::write(place.join("stages.yaml"), stages)?)
+}
+
+/// The Go toolchain of this machine.
+#[derive(Debug)]
+struct Go {
+    program: PathBuf,
+    version: String,
+}
+
+impl Go {
+    fn find() -> Result<Self> {
+        let wanted = format!("Go {}.{} or newer", GO_MINIMUM.0, GO_MINIMUM.1);
+        for program in ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"] {
+            let Ok(text) = command::output(Command::new(program).arg("version")) else { continue };
+            let version = text.split_whitespace().nth(2).unwrap_or_default().trim_start_matches("go").to_owned();
+            if parse_version(&version).is_some_and(|found| found >= GO_MINIMUM) {
+                return Ok(Self { program: program.into(), version });
+            }
+            bail!("{program} is version {version}; {wanted} is needed to build Kubernetes: install it and put it first in PATH");
+        }
+        bail!("no Go toolchain found; {wanted} is needed to build Kubernetes: install it and put it in PATH")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("CGO_ENABLED", "0").env("GOFLAGS", "-trimpath -buildvcs=false").env("GOTOOLCHAIN", "local");
+        command
+    }
+
+    fn install(&self, package: &str, version: &str, place: &Path, log: &Path) -> Result<()> {
+        let mut install = self.command();
+        install.env("GOBIN", place).args(["install", "-ldflags", "-s -w"]).arg(format!("{package}@v{version}"));
+        self.run(&mut install, log)
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as an action of the toolchain")]
+    fn run(&self, command: &mut Command, log: &Path) -> Result<()> {
+        command::run(command, log).map_err(|error| {
+            let text = error.to_string();
+            if ["dial tcp", "no such host", "i/o timeout", "connection refused"].iter().any(|sign| text.contains(sign)) {
+                error.context("Go modules cannot be fetched: check the network and GOPROXY, then run the same command again")
+            } else {
+                error
+            }
+        })
+    }
+}
+
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.');
+    let major = parts.next()?.parse().ok()?;
+    let minor = parts.next()?.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
+    Some((major, minor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_version;
+
+    #[test]
+    fn go_versions_are_compared_by_number() {
+        assert_eq!(parse_version("1.26.8"), Some((1, 26)));
+        assert!(parse_version("1.9") < parse_version("1.26"));
+        assert_eq!(parse_version("devel"), None);
+    }
+}

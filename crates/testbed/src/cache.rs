@@ -1,0 +1,201 @@
+//! Built things, kept outside the repository and shared by every checkout.
+//!
+//! An entry is a directory named after the hash of its inputs. It is built beside its final place and renamed
+//! there when whole, under a file lock: an interrupted build leaves nothing that could be mistaken for a result,
+//! and of two runs that want the same entry one builds and the other waits.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+/// The cache directory.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// `KEELSON_CACHE`, or `keelson` in the user's cache directory.
+    pub fn open() -> Result<Self> {
+        let root = match std::env::var_os("KEELSON_CACHE") {
+            Some(path) => PathBuf::from(path),
+            None => user_directory("XDG_CACHE_HOME", ".cache")?.join("keelson"),
+        };
+        Self::at(root)
+    }
+
+    /// A cache at a place of one's own.
+    pub fn at(root: impl Into<PathBuf>) -> Result<Self> {
+        let root = root.into();
+        fs::create_dir_all(&root).with_context(|| {
+            format!("cannot create the cache directory {}; set KEELSON_CACHE to a place that is writable", root.display())
+        })?;
+        Ok(Self { root })
+    }
+
+    /// Where the cache lies.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The entry for `key`, built by `build` in an empty directory if it is not there yet.
+    pub fn get_or_build(
+        &self,
+        kind: &str,
+        key: &str,
+        build: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let shelf = self.root.join(kind);
+        let entry = shelf.join(key);
+        if entry.is_dir() {
+            return Ok(entry);
+        }
+        fs::create_dir_all(&shelf).with_context(|| format!("cannot create {}", shelf.display()))?;
+        let lock_path = shelf.join(format!("{key}.lock"));
+        let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
+        lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
+        if entry.is_dir() {
+            return Ok(entry);
+        }
+        let partial = shelf.join(format!(".{key}.partial"));
+        remove_tree(&partial)?;
+        fs::create_dir(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+        if let Err(error) = build(&partial) {
+            // A half-built tree would only cost disk: the next try starts from nothing anyway.
+            let _ = remove_tree(&partial);
+            return Err(error);
+        }
+        fs::rename(&partial, &entry).with_context(|| format!("cannot move {} into place", entry.display()))?;
+        Ok(entry)
+    }
+}
+
+/// Removes a directory tree that may not exist.
+pub fn remove_tree(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An XDG directory: the variable if it is set, else `fallback` in the home directory.
+pub(crate) fn user_directory(variable: &str, fallback: &str) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
+        return Ok(PathBuf::from(path));
+    }
+    let home = std::env::var_os("HOME").context("HOME is not set; set it, or KEELSON_CACHE and KEELSON_STATE")?;
+    Ok(Path::new(&home).join(fallback))
+}
+
+/// The hash of everything that goes into a build.
+#[derive(Debug, Default)]
+pub struct Key {
+    hasher: Sha256,
+}
+
+impl Key {
+    /// A key for builds of this kind; change `recipe` when the way of building changes.
+    pub fn new(recipe: &str) -> Self {
+        Self::default().text(recipe)
+    }
+
+    /// Adds a string.
+    #[must_use]
+    pub fn text(mut self, text: &str) -> Self {
+        // The length keeps ("ab", "c") apart from ("a", "bc").
+        self.hasher.update(text.len().to_le_bytes());
+        self.hasher.update(text);
+        self
+    }
+
+    /// Adds a file's content.
+    pub fn file(mut self, path: &Path) -> Result<Self> {
+        let content = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        self.hasher.update(content.len().to_le_bytes());
+        self.hasher.update(&content);
+        Ok(self)
+    }
+
+    /// The key, short enough for a file name.
+    pub fn finish(self) -> String {
+        hex(&self.hasher.finalize())[..20].to_owned()
+    }
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_finished_entry_is_not_built_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let built = AtomicUsize::new(0);
+        for _ in 0..3 {
+            let entry = cache
+                .get_or_build("kind", "key", |place| {
+                    built.fetch_add(1, Ordering::SeqCst);
+                    Ok(fs::write(place.join("x"), "1")?)
+                })
+                .unwrap();
+            assert_eq!(fs::read_to_string(entry.join("x")).unwrap(), "1");
+        }
+        assert_eq!(built.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_failed_or_interrupted_build_leaves_no_entry() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        // What a killed build leaves behind.
+        fs::create_dir_all(directory.path().join("kind/.key.partial/rubbish")).unwrap();
+        let failed = cache.get_or_build("kind", "key", |place| {
+            fs::write(place.join("half"), "")?;
+            anyhow::bail!("no")
+        });
+        assert!(failed.is_err());
+        let entry = cache.get_or_build("kind", "key", |place| Ok(fs::write(place.join("whole"), "")?)).unwrap();
+        let names: Vec<_> = fs::read_dir(entry).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(names, ["whole"]);
+    }
+
+    #[test]
+    fn two_runs_at_once_build_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let built = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    cache
+                        .get_or_build("kind", "key", |_| {
+                            std::thread::yield_now();
+                            built.fetch_add(1, Ordering::SeqCst);
+                            Ok(())
+                        })
+                        .unwrap();
+                });
+            }
+        });
+        assert_eq!(built.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn parts_of_a_key_do_not_run_together() {
+        assert_ne!(Key::new("x").text("ab").text("c").finish(), Key::new("x").text("a").text("bc").finish());
+    }
+}

@@ -1,0 +1,406 @@
+//! A cluster from nothing to usable, and back to nothing.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::binaries::Binaries;
+use crate::cache::{hex, remove_tree};
+use crate::host::Host;
+use crate::layout::{API_ADDRESS, API_PORT, API_SERVICE, Layout, NODES_MAX, Node, Spec};
+use crate::namespaces::{self, CONTROL_PLANE, Tree};
+use crate::pki::Pki;
+use crate::progress::{Progress, Step};
+use crate::{cgroups, command, image, manifests};
+
+/// What a new cluster is to be.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Its name.
+    pub name: String,
+    /// Real nodes.
+    pub nodes: u8,
+    /// Simulated nodes.
+    pub kwok: u32,
+    /// The programs to run.
+    pub binaries: Binaries,
+    /// The root file system of nodes.
+    pub node_root: PathBuf,
+    /// Image archives that every node gets.
+    pub images: Vec<PathBuf>,
+    /// The program whose `testbed-init` subcommand is [`crate::init::run`].
+    pub program: PathBuf,
+}
+
+/// A cluster on this machine.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    layout: Layout,
+    spec: Spec,
+}
+
+/// How a cluster that has files on this machine is doing.
+#[derive(Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is no such cluster.
+    Absent,
+    /// Files but no processes: stopped, or the machine was restarted.
+    Stopped,
+    /// Some processes, but not all, or a start that did not end.
+    Broken,
+    /// Everything is there.
+    Running,
+}
+
+impl Cluster {
+    /// The running cluster with this name.
+    pub fn open(name: &str) -> Result<Self> {
+        let layout = Layout::of(name)?;
+        ensure!(
+            state(&layout)? == State::Running,
+            "cluster {name:?} is not running: start it with `cargo xtask up{}`",
+            name_flag(name)
+        );
+        let spec = layout.spec()?.context("the cluster has no description")?;
+        Ok(Self { layout, spec })
+    }
+
+    /// Starts a cluster, or checks the one that already runs. What an earlier start left half done is taken away first.
+    pub fn start(wanted: &Wanted, progress: &Progress) -> Result<(Self, bool)> {
+        ensure!(
+            (1..=NODES_MAX).contains(&wanted.nodes),
+            "--nodes {}: a cluster has 1 to {NODES_MAX} real nodes; use --kwok for more",
+            wanted.nodes
+        );
+        let layout = Layout::of(&wanted.name)?;
+        let _lock = lock(&layout)?;
+        let host = Host::inspect()?;
+        match state(&layout)? {
+            State::Running => {
+                let cluster = Self::open(&wanted.name)?;
+                ensure!(
+                    (cluster.spec.nodes, cluster.spec.kwok) == (wanted.nodes, wanted.kwok),
+                    "cluster {:?} runs with {} nodes and {} simulated ones: use that, take it away with `cargo xtask down{}`, or choose another --name",
+                    wanted.name, cluster.spec.nodes, cluster.spec.kwok, name_flag(&wanted.name)
+                );
+                cluster.import(progress, &wanted.images)?;
+                cluster.wait_until_usable(progress)?;
+                return Ok((cluster, false));
+            }
+            State::Broken | State::Stopped => {
+                progress.step("removing what an earlier run left", |_| remove(&layout, host))?;
+            }
+            State::Absent => {}
+        }
+        let started = Self::start_new(layout.clone(), wanted, host, progress);
+        if started.is_err() {
+            // Logs stay: the error names them. Processes, mounts, interfaces and control groups do not.
+            let _ = namespaces::end(&layout);
+            let _ = cgroups::remove(&layout, host.cgroups);
+        }
+        started.map(|cluster| (cluster, true))
+    }
+
+    fn start_new(layout: Layout, wanted: &Wanted, host: Host, progress: &Progress) -> Result<Self> {
+        let cluster = progress.step("control plane: etcd, kube-apiserver, controller manager, scheduler", |_| {
+            fs::create_dir_all(layout.logs())?;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
+            let spec = Spec {
+                nodes: wanted.nodes,
+                kwok: wanted.kwok,
+                api_port: listener.local_addr()?.port(),
+                binaries: wanted.binaries.clone(),
+                node_root: wanted.node_root.clone(),
+                host,
+            };
+            fs::copy(&wanted.program, layout.program()).context("cannot copy this program")?;
+            write_credentials(&layout, &spec)?;
+            layout.write_spec(&spec)?;
+            namespaces::spawn(&layout, CONTROL_PLANE, Some(listener))?;
+            let cluster = Self { layout, spec };
+            cluster.wait(Duration::from_secs(120), "the API server", "kube-apiserver", || {
+                command::succeeds(cluster.kubectl().args(["get", "--raw=/readyz"]))
+            })?;
+            Ok(cluster)
+        })?;
+        progress.step(&format!("nodes: {} with containerd, kubelet, kube-proxy", wanted.nodes), |_| {
+            cluster.spec.nodes().try_for_each(|node| cluster.start_node(node))
+        })?;
+        cluster.import(progress, &wanted.images)?;
+        if wanted.kwok > 0 {
+            progress.step(&format!("{} simulated nodes", wanted.kwok), |_| {
+                cluster.apply(&manifests::kwok_nodes(wanted.kwok))
+            })?;
+        }
+        cluster.wait_until_usable(progress)?;
+        fs::write(ready_file(&cluster.layout), "")?;
+        Ok(cluster)
+    }
+
+    /// Starts one more process tree: a node.
+    pub fn start_node(&self, node: Node) -> Result<()> {
+        let name = node.name();
+        Pki::ensure(&self.layout.pki(), API_ADDRESS.into(), API_SERVICE.into())?.node(&name, node.address())?;
+        write_kubeconfig(&self.layout, &name)?;
+        cgroups::create(&self.layout, &name, self.spec.host.cgroups)?;
+        let tree = namespaces::spawn(&self.layout, &name, None)?;
+        let control_plane = self.tree(CONTROL_PLANE)?;
+        let end = format!("veth{}", node.0);
+        let ip = |words: String| {
+            command::output(namespaces::inside(&control_plane, false).arg("ip").args(words.split(' '))).map(drop)
+        };
+        ip(format!("link add {end} type veth peer name eth0 netns {}", tree.pid))?;
+        ip(format!("link set {end} master br0 up"))
+    }
+
+    /// Ends a node's processes at once, as a power failure would. Its files stay.
+    pub fn kill_node(&self, node: Node) -> Result<()> {
+        let tree = self.tree(&node.name())?;
+        let pid = rustix::process::Pid::from_raw(tree.pid).context("no such process")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+        self.wait(Duration::from_secs(20), &format!("the end of {}", node.name()), CONTROL_PLANE, || {
+            self.tree(&node.name()).is_err()
+        })
+    }
+
+    /// Loads image archives into every node, skipping what a node already has.
+    pub fn import(&self, progress: &Progress, archives: &[PathBuf]) -> Result<()> {
+        let mut missing = Vec::new();
+        for node in self.spec.nodes() {
+            for archive in archives {
+                let stamp = self.import_stamp(node, archive)?;
+                if !stamp.exists() {
+                    missing.push((node, archive, stamp));
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        progress.step("container images", |step| {
+            for (node, archive, stamp) in missing {
+                self.import_one(step, node, archive)?;
+                fs::write(stamp, "")?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Archives lie in the cache under the hash of what they were made of, so the path is as good as the content.
+    fn import_stamp(&self, node: Node, archive: &Path) -> Result<PathBuf> {
+        use sha2::Digest as _;
+        let modified = fs::metadata(archive).with_context(|| format!("cannot look at {}", archive.display()))?;
+        let identity = format!("{} {} {:?}", archive.display(), modified.len(), modified.modified()?);
+        let hash = hex(&sha2::Sha256::digest(identity));
+        Ok(self.layout.node(&node.name()).join("containerd").join(format!("imported.{hash}")))
+    }
+
+    fn import_one(&self, step: &Step, node: Node, archive: &Path) -> Result<()> {
+        let tree = self.tree(&node.name())?;
+        step.note(&format!("{} on {}", archive.file_stem().unwrap_or_default().to_string_lossy(), node.name()));
+        self.wait(Duration::from_secs(60), "containerd", &format!("{}-containerd", node.name()), || {
+            command::succeeds(namespaces::inside(&tree, true).args(["ctr", "version"]))
+        })?;
+        let mut import = namespaces::inside(&tree, true);
+        import.args(["ctr", "--namespace", "k8s.io", "images", "import", "--local", "-"]);
+        let output = import
+            .stdin(File::open(archive)?)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .output()
+            .context("cannot start nsenter")?;
+        ensure!(
+            output.status.success(),
+            "{} does not take the image {}: {}",
+            node.name(),
+            archive.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(())
+    }
+
+    fn wait_until_usable(&self, progress: &Progress) -> Result<()> {
+        progress.step("cluster DNS, storage class, nodes ready", |step| {
+            self.apply(&manifests::cluster(image::COREDNS))?;
+            step.note("waiting for nodes");
+            let names: Vec<String> = self.spec.nodes().map(|node| format!("node/{}", node.name())).collect();
+            for name in &names {
+                self.wait(Duration::from_secs(90), name, &format!("{}-kubelet", &name[5..]), || {
+                    command::succeeds(self.kubectl().args(["get", name]))
+                })?;
+            }
+            let log = self.layout.log("wait");
+            command::run(
+                self.kubectl().args(["wait", "--for=condition=Ready", "--timeout=120s"]).args(&names),
+                &log,
+            )
+            .with_context(|| format!("nodes do not become ready; kubelet logs are in {}", self.layout.logs().display()))?;
+            step.note("waiting for CoreDNS");
+            command::run(
+                self.kubectl().args(["-n", "kube-system", "rollout", "status", "deploy/coredns", "--timeout=180s"]),
+                &log,
+            )
+            .context("CoreDNS does not start")
+        })
+    }
+
+    /// Applies manifests as the cluster's administrator.
+    pub fn apply(&self, manifest: &str) -> Result<()> {
+        let mut child = self
+            .kubectl()
+            .args(["apply", "--server-side", "--force-conflicts", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(manifest.as_bytes())?;
+        }
+        let output = child.wait_with_output()?;
+        ensure!(output.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(())
+    }
+
+    /// kubectl as the cluster's administrator.
+    pub fn kubectl(&self) -> Command {
+        let mut command = Command::new(self.spec.binaries.component("kubectl"));
+        command.env("KUBECONFIG", self.layout.kubeconfig());
+        command
+    }
+
+    /// helm as the cluster's administrator.
+    pub fn helm(&self) -> Command {
+        let mut command = Command::new(&self.spec.binaries.helm);
+        command.env("KUBECONFIG", self.layout.kubeconfig());
+        command
+    }
+
+    /// A command in the control plane's network, where `https://198.18.0.1:6443` is the API server and pods have
+    /// their own addresses.
+    pub fn in_control_plane(&self) -> Result<Command> {
+        Ok(namespaces::inside(&self.tree(CONTROL_PLANE)?, false))
+    }
+
+    /// A command inside a node.
+    pub fn in_node(&self, node: Node) -> Result<Command> {
+        Ok(namespaces::inside(&self.tree(&node.name())?, true))
+    }
+
+    /// Where the cluster keeps its files.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What the cluster is made of.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn tree(&self, role: &str) -> Result<Tree> {
+        namespaces::trees(&self.layout)?
+            .into_iter()
+            .find(|tree| tree.role == role)
+            .with_context(|| format!("{role} does not run; see {}", self.layout.log(&format!("{role}-init")).display()))
+    }
+
+    fn wait(&self, limit: Duration, what: &str, component: &str, done: impl Fn() -> bool) -> Result<()> {
+        let begun = Instant::now();
+        while !done() {
+            if begun.elapsed() > limit {
+                let log = self.layout.log(component);
+                bail!("no sign of {what} after {} s; see {}:\n{}", limit.as_secs(), log.display(), command::tail(&log));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+}
+
+/// How the cluster is doing.
+pub fn state(layout: &Layout) -> Result<State> {
+    let trees = namespaces::trees(layout)?;
+    let Some(spec) = layout.spec()? else {
+        return Ok(if trees.is_empty() && !layout.root().exists() { State::Absent } else { State::Broken });
+    };
+    if trees.is_empty() {
+        return Ok(State::Stopped);
+    }
+    let alive = |role: &str| trees.iter().any(|tree| tree.role == role);
+    let whole = alive(CONTROL_PLANE) && spec.nodes().all(|node| alive(&node.name())) && ready_file(layout).exists();
+    Ok(if whole { State::Running } else { State::Broken })
+}
+
+/// Takes a cluster away: processes, mounts, interfaces, control groups and files. Returns whether there was one.
+pub fn down(name: &str) -> Result<bool> {
+    let layout = Layout::of(name)?;
+    if state(&layout)? == State::Absent {
+        return Ok(false);
+    }
+    let _lock = lock(&layout)?;
+    remove(&layout, Host::inspect()?)?;
+    Ok(true)
+}
+
+/// The names of the clusters that have files on this machine.
+pub fn names() -> Result<Vec<String>> {
+    let state = Layout::state()?;
+    let Ok(entries) = fs::read_dir(&state) else { return Ok(Vec::new()) };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+fn remove(layout: &Layout, host: Host) -> Result<()> {
+    namespaces::end(layout)?;
+    cgroups::remove(layout, host.cgroups)?;
+    remove_tree(layout.root())
+}
+
+fn ready_file(layout: &Layout) -> PathBuf {
+    layout.root().join("ready")
+}
+
+/// Held while a cluster is started or taken away.
+fn lock(layout: &Layout) -> Result<File> {
+    let state = Layout::state()?;
+    fs::create_dir_all(&state)
+        .with_context(|| format!("cannot create {}; set KEELSON_STATE to a place that is writable", state.display()))?;
+    let path = state.join(format!("{}.lock", layout.name()));
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(_) => bail!(
+            "another command is starting or stopping cluster {:?} right now: wait for it, or choose another --name",
+            layout.name()
+        ),
+    }
+}
+
+fn write_credentials(layout: &Layout, spec: &Spec) -> Result<()> {
+    let pki = Pki::ensure(&layout.pki(), API_ADDRESS.into(), API_SERVICE.into())?;
+    for component in ["admin", "kube-controller-manager", "kube-scheduler", "kube-proxy"] {
+        write_kubeconfig(layout, component)?;
+    }
+    let server = format!("https://127.0.0.1:{}", spec.api_port);
+    pki.kubeconfig(&layout.kubeconfig(), &format!("keelson-{}", layout.name()), &server, "admin")
+}
+
+fn write_kubeconfig(layout: &Layout, component: &str) -> Result<()> {
+    let pki = Pki::ensure(&layout.pki(), API_ADDRESS.into(), API_SERVICE.into())?;
+    let server = format!("https://{API_ADDRESS}:{API_PORT}");
+    pki.kubeconfig(&layout.component_kubeconfig(component), layout.name(), &server, component)
+}
+
+/// What a person adds to a command to mean this cluster.
+pub fn name_flag(name: &str) -> String {
+    if name == crate::DEFAULT_NAME { String::new() } else { format!(" --name {name}") }
+}

@@ -1,0 +1,68 @@
+//! Running other programs: their output goes to a log file that the error names.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// How many of a log's last lines an error quotes.
+const QUOTED_LINES: usize = 12;
+
+/// Runs a program to its end with its output appended to `log`.
+pub fn run(command: &mut Command, log: &Path) -> Result<()> {
+    if let Some(directory) = log.parent() {
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    }
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("cannot write {}", log.display()))?;
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .status()
+        .with_context(|| format!("cannot start {}", name(command)))?;
+    if !status.success() {
+        bail!("{} failed ({status}); its output is in {}:\n{}", name(command), log.display(), tail(log));
+    }
+    Ok(())
+}
+
+/// Runs a program and returns what it printed; an error quotes what it said.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", name(command)))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{} failed ({}): {}", name(command), output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether a program ends well; its output is dropped.
+pub fn succeeds(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The last lines of a log.
+pub fn tail(log: &Path) -> String {
+    let content = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&content);
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(QUOTED_LINES);
+    lines.iter().skip(from).map(|line| format!("    {line}\n")).collect()
+}
+
+fn name(command: &Command) -> String {
+    let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+    words.extend(command.get_args().take(4).map(|word| word.to_string_lossy().into_owned()));
+    let more = if command.get_args().len() > 4 { " …" } else { "" };
+    format!("`{}{more}`", words.join(" "))
+}

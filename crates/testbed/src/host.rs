@@ -1,0 +1,142 @@
+//! What kind of machine this is, and whether a cluster can run on it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::command;
+use crate::progress::Progress;
+
+/// Debian packages that the testbed itself uses; `up` installs those that are missing and nothing else.
+pub const PACKAGES: &[&str] = &["iproute2", "util-linux", "procps", "ca-certificates"];
+
+/// Free space that a build from nothing and one cluster need.
+const DISK_NEEDED_GIB: u64 = 15;
+
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_CHROOT: u32 = 18;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_RESOURCE: u32 = 24;
+const CAP_MKNOD: u32 = 27;
+
+/// How the kernel's control groups are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cgroups {
+    /// Every controller in the old hierarchies, or split between both: the kubelet has to be told that v1 is meant.
+    V1,
+    /// The one unified hierarchy.
+    V2,
+}
+
+impl std::fmt::Display for Cgroups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "cgroup v1 (or hybrid)",
+            Self::V2 => "cgroup v2",
+        })
+    }
+}
+
+/// The facts about this machine that decide how components are set up.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Host {
+    /// Layout of control groups.
+    pub cgroups: Cgroups,
+    /// Whether `oom_score_adj` may be lowered and limits raised (`CAP_SYS_RESOURCE`).
+    pub may_raise_limits: bool,
+}
+
+impl Host {
+    /// Looks at the machine.
+    pub fn inspect() -> Result<Self> {
+        let cgroups = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { Cgroups::V2 } else { Cgroups::V1 };
+        Ok(Self { cgroups, may_raise_limits: capabilities()? & (1 << CAP_SYS_RESOURCE) != 0 })
+    }
+
+    /// What was found, in words.
+    pub fn describe(&self) -> String {
+        let limits = if self.may_raise_limits { "" } else { ", no CAP_SYS_RESOURCE (OOM scores stay as they are)" };
+        format!("{}{limits}", self.cgroups)
+    }
+}
+
+/// Refuses a machine on which a cluster cannot run, with the remedy.
+pub fn require(cache: &Path) -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "a cluster needs root (namespaces, mounts, cgroups): run this as root");
+    let capabilities = capabilities()?;
+    for (bit, name) in [
+        (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
+        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+        (CAP_SYS_CHROOT, "CAP_SYS_CHROOT"),
+        (CAP_MKNOD, "CAP_MKNOD"),
+    ] {
+        ensure!(
+            capabilities & (1 << bit) != 0,
+            "{name} is missing: run on a machine or in a container that has it (for example with --privileged)"
+        );
+    }
+    let filesystems = fs::read_to_string("/proc/filesystems").context("cannot read /proc/filesystems")?;
+    ensure!(
+        filesystems.lines().any(|line| line.trim() == "nodev\toverlay" || line.ends_with("overlay")),
+        "the kernel has no overlay file system: load it with `modprobe overlay`, or use a kernel that has it"
+    );
+    let free = free_gib(cache)?;
+    ensure!(
+        free >= DISK_NEEDED_GIB,
+        "only {free} GiB are free at {}, {DISK_NEEDED_GIB} are needed: free some, or set KEELSON_CACHE and KEELSON_STATE to a larger disk",
+        cache.display()
+    );
+    Ok(())
+}
+
+/// Refuses a kernel that lacks what the cluster's network is made of.
+pub fn require_network() -> Result<()> {
+    let probe = "ip link add br0 type bridge && ip link add a type veth peer name b && ip link set a master br0";
+    ensure!(
+        command::succeeds(Command::new("unshare").args(["--net", "sh", "-c", probe])),
+        "the kernel cannot make bridges or veth pairs in a network namespace: load them with `modprobe -a bridge veth`, or use a kernel that has them"
+    );
+    Ok(())
+}
+
+/// Installs the packages of `wanted` that are missing.
+pub fn ensure_packages(progress: &Progress, log: &Path, wanted: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = wanted.iter().copied().filter(|package| !installed(package)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    progress.step(&format!("Debian packages: {}", missing.join(" ")), |_| {
+        if !Path::new("/usr/bin/apt-get").exists() {
+            bail!("these Debian packages are missing and there is no apt-get to install them: {}", missing.join(" "));
+        }
+        let apt = || {
+            let mut command = Command::new("apt-get");
+            command.env("DEBIAN_FRONTEND", "noninteractive");
+            command
+        };
+        command::run(apt().args(["update", "-q"]), log)
+            .and_then(|()| {
+                command::run(apt().args(["install", "-y", "-q", "--no-install-recommends"]).args(&missing), log)
+            })
+            .context("cannot install Debian packages: is there a network, and are the package sources set up?")
+    })
+}
+
+fn installed(package: &str) -> bool {
+    command::output(Command::new("dpkg-query").args(["-W", "-f", "${Status}", package]))
+        .is_ok_and(|status| status.ends_with(" installed"))
+}
+
+fn capabilities() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+    let field = status.lines().find_map(|line| line.strip_prefix("CapEff:")).context("no CapEff in /proc/self/status")?;
+    u64::from_str_radix(field.trim(), 16).context("unreadable CapEff in /proc/self/status")
+}
+
+fn free_gib(path: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    Ok(stat.f_bavail * stat.f_frsize / (1 << 30))
+}

@@ -1,0 +1,78 @@
+//! Keeps a namespace's programs running, and reaps what they leave behind.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{WaitOptions, wait};
+
+/// A program that is started again whenever it ends.
+#[derive(Debug, Clone)]
+pub struct Service {
+    pub name: String,
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+    pub log: PathBuf,
+}
+
+impl Service {
+    pub fn new(name: &str, program: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
+        Self { name: name.to_owned(), program: program.into(), args: Vec::new(), log: log.into() }
+    }
+
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    fn spawn(&self) -> Result<i32> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("cannot write {}", self.log.display()))?;
+        let child = Command::new(&self.program)
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.program.display()))?;
+        i32::try_from(child.id()).context("process id out of range")
+    }
+}
+
+/// The programs of this namespace. It is single-threaded on purpose: the first process of a namespace inherits
+/// orphans, so one loop waits for any child, and only that loop starts services.
+#[derive(Debug, Default)]
+pub struct Supervisor {
+    running: HashMap<i32, Service>,
+}
+
+impl Supervisor {
+    pub fn start(&mut self, service: Service) -> Result<()> {
+        self.running.insert(service.spawn()?, service);
+        Ok(())
+    }
+
+    /// Restarts what ends, for ever.
+    pub fn run(mut self) -> Result<()> {
+        loop {
+            let Some((pid, status)) = wait(WaitOptions::empty()).context("waiting for children")? else { continue };
+            let Some(service) = self.running.remove(&pid.as_raw_nonzero().get()) else { continue };
+            eprintln!("{} ended ({status:?}); starting it again", service.name);
+            // A program that ends at once must not spin.
+            std::thread::sleep(Duration::from_secs(1));
+            self.start(service)?;
+        }
+    }
+}
