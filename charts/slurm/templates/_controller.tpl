@@ -1,0 +1,68 @@
+{{- /* Text for slurm.conf: the user's, then a line for each partition. */ -}}
+{{- define "slurm.controllerConf" -}}
+{{- $lines := list -}}
+{{- with include "slurm.conf" (dict "raw" .Values.controller.extraConf "map" .Values.controller.extraConfMap "separator" "\n") -}}
+{{- $lines = append $lines . -}}
+{{- end -}}
+{{- $nodesets := include "slurm.nodesets" . | fromJson -}}
+{{- range $name, $partition := .Values.partitions -}}
+{{- if ($partition | default dict).enabled -}}
+{{- $lines = append $lines (include "slurm.partitionLine" (dict "name" $name "partition" $partition "nodesets" $nodesets)) -}}
+{{- end -}}
+{{- end -}}
+{{- join "\n" $lines -}}
+{{- end -}}
+
+{{- define "slurm.partitionLine" -}}
+{{- $members := .partition.nodesets | default list | uniq | sortAlpha -}}
+{{- $path := printf "partitions.%s" .name -}}
+{{- if not $members -}}
+{{- fail (printf "%s.nodesets is empty: name at least one NodeSet, or ALL" $path) -}}
+{{- end -}}
+{{- range $members -}}
+{{- if not (or (eq . "ALL") (hasKey $.nodesets .)) -}}
+{{- fail (printf "%s.nodesets names %q, but nodesets.%s does not exist or is disabled" $path . .) -}}
+{{- end -}}
+{{- end -}}
+{{- $twin := get .nodesets .name | default dict -}}
+{{- if dig "partition" "enabled" false $twin -}}
+{{- fail (printf "%s and nodesets.%s.partition both make a partition of this name: disable one of them" $path .name) -}}
+{{- end -}}
+{{- $words := list (printf "PartitionName=%s" .name) (printf "Nodes=%s" (join "," $members)) -}}
+{{- with include "slurm.conf" (dict "raw" .partition.config "map" .partition.configMap "separator" " ") -}}
+{{- $words = append $words . -}}
+{{- end -}}
+{{- join " " $words -}}
+{{- end -}}
+
+{{- /* References to ConfigMaps: the user's, and those that this chart makes. Arguments: refs, made (list of names). */ -}}
+{{- define "slurm.configMapRefs" -}}
+{{- $out := list -}}
+{{- range .made -}}{{- $out = append $out (dict "name" .) -}}{{- end -}}
+{{- concat $out (.refs | default list) | toJson -}}
+{{- end -}}
+
+{{- /*
+Annotations that ask the operator to make the key Secrets, once, if they are missing. A render never holds key
+material, so that no upgrade and no GitOps sync can exchange a key that daemons are using.
+*/ -}}
+{{- define "slurm.keyAnnotations" -}}
+{{- $out := dict -}}
+{{- $ours := not (or .Values.controller.external (and .Values.accounting.enabled .Values.accounting.external)) -}}
+{{- $keys := dict "slurmKey" .Values.slurmKey "jwtKey" .Values.jwtKey -}}
+{{- $made := list -}}
+{{- $annotations := dict -}}
+{{- range $name, $key := $keys -}}
+{{- if and $ours $key.create -}}
+{{- $made = append $made $name -}}
+{{- with $key.annotations -}}{{- $_ := set $annotations $name . -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if eq (len $made) (len $keys) -}}
+{{- $_ := set $out "keelson.dev/generate" "true" -}}
+{{- else if $made -}}
+{{- $_ := set $out "keelson.dev/generate" (join "," $made) -}}
+{{- end -}}
+{{- with $annotations -}}{{- $_ := set $out "keelson.dev/generate-annotations" (toJson .) -}}{{- end -}}
+{{- $out | toJson -}}
+{{- end -}}

@@ -1,0 +1,86 @@
+{{- /* Values in the shape that the custom resources want. Everything here returns JSON unless it is a plain string. */ -}}
+
+{{- /* An image reference from a string or from repository, tag and digest; a digest wins over a tag. */ -}}
+{{- define "slurm.image" -}}
+{{- if kindIs "string" . -}}
+{{- . -}}
+{{- else if .digest -}}
+{{- printf "%s@%s" .repository .digest -}}
+{{- else -}}
+{{- printf "%s:%s" .repository .tag -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Arguments: root, container (values of one container). */ -}}
+{{- define "slurm.container" -}}
+{{- $out := deepCopy (.container | default dict) -}}
+{{- if $out.image -}}
+{{- $_ := set $out "image" (include "slurm.image" $out.image) -}}
+{{- end -}}
+{{- $_ := set $out "imagePullPolicy" ($out.imagePullPolicy | default .root.Values.imagePullPolicy) -}}
+{{- $out | toJson -}}
+{{- end -}}
+
+{{- /* metadata of a custom resource. Arguments: root, name, metadata (the user's labels and annotations), annotations (ours). */ -}}
+{{- define "slurm.metadata" -}}
+{{- $user := .metadata | default dict -}}
+{{- $out := dict "name" .name "namespace" (include "slurm.namespace" .root)
+    "labels" (merge (dict) ($user.labels | default dict) (include "slurm.objectLabels" .root | fromYaml)) -}}
+{{- with merge (dict) ($user.annotations | default dict) (.annotations | default dict) -}}
+{{- $_ := set $out "annotations" . -}}
+{{- end -}}
+{{- $out | toJson -}}
+{{- end -}}
+
+{{- /* A pod template. Arguments: root, metadata, podSpec. */ -}}
+{{- define "slurm.template" -}}
+{{- $spec := deepCopy (.podSpec | default dict) -}}
+{{- with concat ($spec.imagePullSecrets | default list) (.root.Values.imagePullSecrets | default list) -}}
+{{- $_ := set $spec "imagePullSecrets" . -}}
+{{- end -}}
+{{- if and .root.Values.priorityClass.enabled (not $spec.priorityClassName) -}}
+{{- $_ := set $spec "priorityClassName" .root.Values.priorityClass.name -}}
+{{- end -}}
+{{- $out := dict "spec" $spec -}}
+{{- with .metadata -}}{{- $_ := set $out "metadata" . -}}{{- end -}}
+{{- $out | toJson -}}
+{{- end -}}
+
+{{- /*
+Lines `Key=value` from a map, in the order of its keys. Lists are joined by commas, true and false become YES and NO
+(YAML reads a bare YES as true); null, "" and [] leave a key out.
+*/ -}}
+{{- define "slurm.confLines" -}}
+{{- $lines := list -}}
+{{- range $key, $value := . -}}
+{{- $text := "" -}}
+{{- if kindIs "slice" $value -}}
+{{- $parts := list -}}
+{{- range $value -}}{{- $parts = append $parts (include "slurm.confValue" .) -}}{{- end -}}
+{{- $text = join "," $parts -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{- $text = include "slurm.confValue" $value -}}
+{{- end -}}
+{{- if $text -}}{{- $lines = append $lines (printf "%s=%s" $key $text) -}}{{- end -}}
+{{- end -}}
+{{- $lines | toJson -}}
+{{- end -}}
+
+{{- define "slurm.confValue" -}}
+{{- if kindIs "bool" . -}}
+{{- ternary "YES" "NO" . -}}
+{{- else if kindIs "string" . -}}
+{{- . -}}
+{{- else -}}
+{{- toJson . -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Raw text, or lines from a map if there is no text. Arguments: raw, map, separator. */ -}}
+{{- define "slurm.conf" -}}
+{{- if .raw -}}
+{{- .raw | trimSuffix "\n" -}}
+{{- else -}}
+{{- include "slurm.confLines" .map | fromJsonArray | join .separator -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,81 @@
+{{- /*
+Lay one tree over another, in place. Arguments: a list of the base (changed) and what lies over it.
+Maps are merged, null removes, anything else replaces, `false`, `0` and empty lists included.
+*/ -}}
+{{- define "slurm.overlay" -}}
+{{- $base := index . 0 -}}
+{{- range $key, $value := index . 1 -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := unset $base $key -}}
+{{- else if and (kindIs "map" $value) (kindIs "map" (get $base $key)) -}}
+{{- include "slurm.overlay" (list (get $base $key) $value) -}}
+{{- else -}}
+{{- $_ := set $base $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* As overlay, but lists are merged too: entries of the same `key` or `name` into one, the others appended. */ -}}
+{{- define "slurm.patch" -}}
+{{- $base := index . 0 -}}
+{{- range $key, $value := index . 1 -}}
+{{- $old := get $base $key -}}
+{{- if and (kindIs "map" $value) (kindIs "map" $old) -}}
+{{- include "slurm.patch" (list $old $value) -}}
+{{- else if and (kindIs "slice" $value) (kindIs "slice" $old) -}}
+{{- $_ := set $base $key (include "slurm.patchList" (list $old $value) | fromJsonArray) -}}
+{{- else -}}
+{{- $_ := set $base $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "slurm.patchList" -}}
+{{- $out := list -}}
+{{- $patches := dict -}}
+{{- $rest := list -}}
+{{- range index . 1 -}}
+{{- $id := include "slurm.itemId" . -}}
+{{- if $id -}}{{- $_ := set $patches $id . -}}{{- else -}}{{- $rest = append $rest . -}}{{- end -}}
+{{- end -}}
+{{- range index . 0 -}}
+{{- $id := include "slurm.itemId" . -}}
+{{- if and $id (hasKey $patches $id) -}}
+{{- include "slurm.patch" (list . (get $patches $id)) -}}
+{{- $_ := unset $patches $id -}}
+{{- end -}}
+{{- $out = append $out . -}}
+{{- end -}}
+{{- concat $out (values $patches) $rest | toJson -}}
+{{- end -}}
+
+{{- define "slurm.itemId" -}}
+{{- if kindIs "map" . -}}{{- coalesce .key .name "" -}}{{- end -}}
+{{- end -}}
+
+{{- /*
+The enabled entries of a map of sets, each over the defaults, as JSON.
+Arguments: sets, defaults.
+*/ -}}
+{{- define "slurm.enabledSets" -}}
+{{- $out := dict -}}
+{{- $defaults := .defaults | default dict -}}
+{{- range $key, $set := .sets -}}
+{{- $merged := deepCopy $defaults -}}
+{{- include "slurm.overlay" (list $merged (deepCopy ($set | default dict))) -}}
+{{- if $merged.enabled -}}{{- $_ := set $out $key $merged -}}{{- end -}}
+{{- end -}}
+{{- $out | toJson -}}
+{{- end -}}
+
+{{- define "slurm.loginsets" -}}
+{{- include "slurm.enabledSets" (dict "sets" .Values.loginsets "defaults" .Values.loginsetDefaults) -}}
+{{- end -}}
+
+{{- define "slurm.nodesets" -}}
+{{- $sets := include "slurm.enabledSets" (dict "sets" .Values.nodesets "defaults" .Values.nodesetDefaults) | fromJson -}}
+{{- range $key, $set := $sets -}}
+{{- include "slurm.vendor.patchNodeset" (dict "root" $ "key" $key "nodeset" $set) -}}
+{{- end -}}
+{{- $sets | toJson -}}
+{{- end -}}

@@ -1,0 +1,47 @@
+{{- define "slurm.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
+{{- .Values.fullnameOverride | default $full | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "slurm.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end -}}
+
+{{- /*
+Labels of the custom resources. The operator hands an object's labels on to its pods, so none of these may
+change with a chart version: a changed pod template is a restart.
+*/ -}}
+{{- define "slurm.objectLabels" -}}
+app.kubernetes.io/part-of: slurm
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- /* Labels of everything else that this chart makes. */ -}}
+{{- define "slurm.labels" -}}
+{{ include "slurm.objectLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- /* A reference {name, key} as JSON. Arguments: root, ref (the user's, may be empty), suffix, key. */ -}}
+{{- define "slurm.keyRef" -}}
+{{- $ref := .ref | default dict -}}
+{{- dict "name" ($ref.name | default (printf "%s-%s" (include "slurm.fullname" .root) .suffix)) "key" ($ref.key | default .key) | toJson -}}
+{{- end -}}
+
+{{- define "slurm.slurmKeyRef" -}}
+{{- include "slurm.keyRef" (dict "root" . "ref" .Values.slurmKey.secretRef "suffix" "auth-slurm" "key" "slurm.key") -}}
+{{- end -}}
+
+{{- define "slurm.jwtKeyRef" -}}
+{{- include "slurm.keyRef" (dict "root" . "ref" .Values.jwtKey.secretRef "suffix" "auth-jwt" "key" "jwt.key") -}}
+{{- end -}}
+
+{{- define "slurm.jwksKeyRef" -}}
+{{- include "slurm.keyRef" (dict "root" . "ref" .Values.jwksKeys.configMapRef "suffix" "auth-jwks" "key" "jwks.json") -}}
+{{- end -}}
+
+{{- define "slurm.sssdConfRef" -}}
+{{- include "slurm.keyRef" (dict "root" . "ref" .Values.sssd.secretRef "suffix" "sssd-conf" "key" "sssd.conf") -}}
+{{- end -}}
