@@ -1,0 +1,141 @@
+//! Accounting: slurmdbd and its database, or the address of one that runs elsewhere.
+
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::defaults;
+use crate::overrides::{PodTemplate, RawObject, ServiceOverride};
+use crate::references::{ConfigMapKeySelector, ExternalConfig, SecretKeySelector};
+use crate::schema;
+use crate::status::{Condition, Endpoint};
+
+/// slurmdbd, which stores the job records of one or more clusters in a database.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "slinky.slurm.net",
+    version = "v1beta1",
+    kind = "Accounting",
+    plural = "accountings",
+    shortname = "slurmdbd",
+    namespaced,
+    status = "AccountingStatus",
+    schema = "disabled",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "slurmdbd, which stores the job records of one or more clusters in a database.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "READY",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "REASON",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
+    )
+)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "self.external || has(self.slurmKeyRef)",
+     "message": "slurmKeyRef must be set when external is false"},
+    {"rule": "self.external || has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)",
+     "message": "jwtKeyRef or jwtHs256KeyRef must be set when external is false"},
+    {"rule": "!self.external || has(self.externalConfig)",
+     "message": "externalConfig must be set when external is true"},
+]))]
+pub struct AccountingSpec {
+    /// Secret key that holds the auth/slurm key (`slurm.key`). Required unless `external`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm_key_ref: Option<SecretKeySelector>,
+
+    /// Secret key that holds the HS256 key by which tokens are signed (`jwt.key`). Required unless `external`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt_key_ref: Option<SecretKeySelector>,
+
+    /// Deprecated name of `jwtKeyRef`, which wins when both are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt_hs256_key_ref: Option<SecretKeySelector>,
+
+    /// ConfigMap key that holds a JSON Web Key Set, for tokens that others sign (`jwks.json`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwks_key_ref: Option<ConfigMapKeySelector>,
+
+    /// Whether slurmdbd runs outside of this Kubernetes cluster.
+    #[serde(default)]
+    pub external: bool,
+
+    /// Address of the external slurmdbd. Required when `external`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_config: Option<ExternalConfig>,
+
+    /// Changes to the slurmdbd container; fields of a core/v1 Container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurmdbd: Option<RawObject>,
+
+    /// Changes to the slurmdbd pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<PodTemplate>,
+
+    /// Database that slurmdbd stores into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_config: Option<StorageConfig>,
+
+    /// Lines added to slurmdbd.conf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_conf: Option<String>,
+
+    /// Changes to the Service `<name>-accounting`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceOverride>,
+}
+
+/// Database that slurmdbd stores into: MariaDB or MySQL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageConfig {
+    /// Host of the database.
+    pub host: String,
+    /// Port of the database.
+    #[serde(default = "defaults::storage_port")]
+    pub port: i32,
+    /// Name of the database.
+    #[serde(default = "defaults::storage_database")]
+    pub database: String,
+    /// User of the database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
+    /// Secret key that holds the user's password.
+    pub password_key_ref: SecretKeySelector,
+}
+
+impl Default for StorageConfig {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            port: defaults::storage_port(),
+            database: defaults::storage_database(),
+            username: None,
+            password_key_ref: SecretKeySelector::default(),
+        }
+    }
+}
+
+/// What was last seen of an Accounting.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountingStatus {
+    /// Generation that this status was computed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready, Progressing, Degraded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// Where slurmdbd is reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub endpoints: Vec<Endpoint>,
+}

@@ -1,0 +1,83 @@
+//! The CRDs, made from the types.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
+};
+use kube_core::CustomResourceExt;
+use schemars::JsonSchema;
+use serde_json::json;
+
+use crate::{
+    Accounting, AccountingSpec, AccountingStatus, Controller, ControllerSpec, ControllerStatus, LoginSet,
+    LoginSetSpec, LoginSetStatus, NodeSet, NodeSetSpec, NodeSetStatus, RestApi, RestApiSpec, RestApiStatus,
+    Token, TokenSpec, TokenStatus, schema,
+};
+
+/// Why a CRD could not be made. Every type is covered by a test, so this is a bug in a type's schema attributes.
+#[derive(Debug, thiserror::Error)]
+pub enum CrdError {
+    /// The derived schema is not one that a CRD can hold.
+    #[error("the schema of {kind} is not a CRD schema")]
+    Schema {
+        /// Kind whose schema it is.
+        kind: &'static str,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// The six CRDs, in alphabetical order of their kinds.
+pub fn crds() -> Result<Vec<CustomResourceDefinition>, CrdError> {
+    Ok(vec![
+        crd::<Accounting, AccountingSpec, AccountingStatus>("Accounting")?,
+        crd::<Controller, ControllerSpec, ControllerStatus>("Controller")?,
+        crd::<LoginSet, LoginSetSpec, LoginSetStatus>("LoginSet")?,
+        crd::<NodeSet, NodeSetSpec, NodeSetStatus>("NodeSet")?,
+        crd::<RestApi, RestApiSpec, RestApiStatus>("RestApi")?,
+        crd::<Token, TokenSpec, TokenStatus>("Token")?,
+    ])
+}
+
+fn crd<K, Spec, Status>(kind: &'static str) -> Result<CustomResourceDefinition, CrdError>
+where
+    K: CustomResourceExt,
+    Spec: JsonSchema,
+    Status: JsonSchema,
+{
+    let schema = root_schema::<Spec, Status>().map_err(|source| CrdError::Schema { kind, source })?;
+    let mut crd = K::crd();
+    crd.spec.names.list_kind = Some(format!("{kind}List"));
+    for version in &mut crd.spec.versions {
+        version.schema = Some(CustomResourceValidation {
+            open_api_v3_schema: Some(schema.clone()),
+        });
+    }
+    Ok(crd)
+}
+
+fn root_schema<Spec: JsonSchema, Status: JsonSchema>() -> Result<JSONSchemaProps, serde_json::Error> {
+    let spec = schema::structural::<Spec>()?;
+    let status = schema::structural::<Status>()?;
+    let description = spec.description.clone();
+    let mut root: JSONSchemaProps = serde_json::from_value(json!({
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": { "type": "string", "description": "`slinky.slurm.net/v1beta1`." },
+            "kind": { "type": "string", "description": "Kind of the object." },
+            "metadata": { "type": "object" },
+        }
+    }))?;
+    root.description = description;
+    let properties = root.properties.get_or_insert_default();
+    properties.insert(
+        "spec".into(),
+        JSONSchemaProps {
+            description: Some("What is wanted.".into()),
+            ..spec
+        },
+    );
+    properties.insert("status".into(), status);
+    Ok(root)
+}

@@ -1,0 +1,68 @@
+//! Metrics of slurmctld and the ServiceMonitor that scrapes them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// slurmctld's metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Metrics {
+    /// Whether slurmctld serves OpenMetrics.
+    #[serde(default)]
+    pub enabled: bool,
+    /// ServiceMonitor of the Prometheus operator; made only where its CRD exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    pub service_monitor: Option<ServiceMonitor>,
+}
+
+/// ServiceMonitor of the Prometheus operator.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceMonitor {
+    /// Whether it is made.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Labels of the ServiceMonitor, by which a Prometheus selects it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Annotations of the ServiceMonitor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// How often every endpoint is scraped unless it says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = PROMETHEUS_DURATION))]
+    pub interval: Option<String>,
+    /// How long a scrape may take unless the endpoint says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = PROMETHEUS_DURATION))]
+    pub scrape_timeout: Option<String>,
+    /// Paths to scrape; jobs, nodes, partitions and scheduler when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    pub endpoints: Option<Vec<MetricsEndpoint>>,
+}
+
+/// One path to scrape.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricsEndpoint {
+    /// HTTP path.
+    pub path: String,
+    /// How often it is scraped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = PROMETHEUS_DURATION))]
+    pub interval: Option<String>,
+    /// How long a scrape may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = PROMETHEUS_DURATION))]
+    pub scrape_timeout: Option<String>,
+}
+
+/// The Prometheus operator's notation of durations.
+const PROMETHEUS_DURATION: &str =
+    "^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$";

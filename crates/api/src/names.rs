@@ -1,0 +1,309 @@
+//! Names of the objects that belong to a custom resource, and addresses inside the cluster. They are the peer's, so that
+//! running objects are adopted instead of made anew.
+
+use kube_core::ResourceExt as _;
+
+use crate::well_known::{file, port};
+use crate::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
+
+/// `<name>.<namespace>`: resolves from every namespace through the pods' search path, whatever the cluster's domain is.
+fn short_fqdn(name: &str, namespace: &str) -> String {
+    format!("{name}.{namespace}")
+}
+
+fn namespace_of(resource: &impl kube_core::Resource) -> String {
+    resource.meta().namespace.clone().unwrap_or_default()
+}
+
+/// A host and a port, as `--conf-server` and the configuration files want them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// Host name.
+    pub host: String,
+    /// Port. As wide as the API's field; validation keeps it in range.
+    pub port: i32,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl Controller {
+    /// Slurm's name of the cluster.
+    pub fn cluster_name(&self) -> String {
+        match self.spec.cluster_name.as_deref() {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => format!("{}_{}", namespace_of(self), self.name_any()),
+        }
+    }
+
+    /// StatefulSet, public Service and ServiceMonitor.
+    pub fn controller_name(&self) -> String {
+        format!("{}-controller", self.name_any())
+    }
+
+    /// Headless Service that gives the pods their names.
+    pub fn internal_service_name(&self) -> String {
+        format!("{}-internal", self.controller_name())
+    }
+
+    /// ConfigMap with slurm.conf.
+    pub fn config_name(&self) -> String {
+        format!("{}-config", self.name_any())
+    }
+
+    /// Host of the public Service.
+    pub fn service_fqdn(&self) -> String {
+        short_fqdn(&self.controller_name(), &namespace_of(self))
+    }
+
+    /// Name of one slurmctld pod.
+    pub fn pod_name(&self, ordinal: i32) -> String {
+        format!("{}-{ordinal}", self.controller_name())
+    }
+
+    /// Host of one slurmctld pod.
+    pub fn pod_fqdn(&self, ordinal: i32) -> String {
+        format!(
+            "{}.{}",
+            self.pod_name(ordinal),
+            short_fqdn(&self.internal_service_name(), &namespace_of(self))
+        )
+    }
+
+    /// Where clients reach slurmctld: the external address, or the public Service on the port that the user gave it.
+    pub fn address(&self) -> Address {
+        match &self.spec.external_config {
+            Some(external) if self.spec.external => Address {
+                host: external.host.clone(),
+                port: external.port,
+            },
+            _ => Address {
+                host: self.service_fqdn(),
+                port: service_port(self.spec.service.as_ref(), port::SLURMCTLD),
+            },
+        }
+    }
+
+    /// Headless Service of all workers of this cluster.
+    pub fn workers_service_name(&self) -> String {
+        workers_service_name(&self.name_any())
+    }
+
+    /// Directory of slurmctld's state.
+    pub fn state_save_dir(&self) -> String {
+        format!(
+            "{}/{}",
+            crate::well_known::dir::SLURMCTLD_SPOOL,
+            self.cluster_name()
+        )
+    }
+}
+
+/// Headless Service of all workers that register with the Controller of this name.
+pub fn workers_service_name(controller: &str) -> String {
+    format!("slurm-workers-{controller}")
+}
+
+/// Disruption budget of all workers that register with the Controller of this name.
+pub fn workers_pdb_name(controller: &str) -> String {
+    format!("slurm-workers-pdb-{controller}")
+}
+
+/// ConfigMap with slurm.conf of the Controller of this name.
+pub fn config_name(controller: &str) -> String {
+    format!("{controller}-config")
+}
+
+/// Port of a Service: what the user wrote, else the daemon's own.
+pub fn service_port(service: Option<&crate::overrides::ServiceOverride>, own: u16) -> i32 {
+    service
+        .and_then(|s| s.port)
+        .filter(|port| *port != 0)
+        .unwrap_or(i32::from(own))
+}
+
+impl Accounting {
+    /// StatefulSet, Service and config Secret.
+    pub fn accounting_name(&self) -> String {
+        format!("{}-accounting", self.name_any())
+    }
+
+    /// slurmdbd's pod.
+    pub fn pod_name(&self) -> String {
+        format!("{}-0", self.accounting_name())
+    }
+
+    /// Host of the Service.
+    pub fn service_fqdn(&self) -> String {
+        short_fqdn(&self.accounting_name(), &namespace_of(self))
+    }
+
+    /// Where slurmctld reaches slurmdbd: the external address, or the Service on the port that the user gave it.
+    pub fn address(&self) -> Address {
+        match &self.spec.external_config {
+            Some(external) if self.spec.external => Address {
+                host: external.host.clone(),
+                port: external.port,
+            },
+            _ => Address {
+                host: self.accounting_name(),
+                port: service_port(self.spec.service.as_ref(), port::SLURMDBD),
+            },
+        }
+    }
+}
+
+impl RestApi {
+    /// Deployment and Service.
+    pub fn restapi_name(&self) -> String {
+        format!("{}-restapi", self.name_any())
+    }
+
+    /// Host of the Service.
+    pub fn service_fqdn(&self) -> String {
+        short_fqdn(&self.restapi_name(), &namespace_of(self))
+    }
+
+    /// Where slurmrestd is reached.
+    pub fn address(&self) -> Address {
+        Address {
+            host: self.service_fqdn(),
+            port: service_port(self.spec.service.as_ref(), port::SLURMRESTD),
+        }
+    }
+
+    /// URL of slurmrestd.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+}
+
+impl LoginSet {
+    /// Deployment and Service: the object's own name.
+    pub fn login_name(&self) -> String {
+        self.name_any()
+    }
+
+    /// ConfigMap with `sshd_config` and `authorized_keys`.
+    pub fn ssh_config_name(&self) -> String {
+        format!("{}-ssh-config", self.name_any())
+    }
+
+    /// Secret with the SSH host keys.
+    pub fn ssh_host_keys_name(&self) -> String {
+        format!("{}-ssh-host-keys", self.name_any())
+    }
+
+    /// Host of the Service.
+    pub fn service_fqdn(&self) -> String {
+        short_fqdn(&self.login_name(), &namespace_of(self))
+    }
+
+    /// Where users log in.
+    pub fn address(&self) -> Address {
+        Address {
+            host: self.service_fqdn(),
+            port: service_port(self.spec.service.as_ref(), port::SSH),
+        }
+    }
+}
+
+impl NodeSet {
+    /// ConfigMap with `sshd_config`.
+    pub fn ssh_config_name(&self) -> String {
+        format!("{}-ssh-config", self.name_any())
+    }
+
+    /// Headless Service of all workers of the cluster.
+    pub fn workers_service_name(&self) -> String {
+        workers_service_name(&self.spec.controller_ref.name)
+    }
+
+    /// Disruption budget of all workers of the cluster.
+    pub fn workers_pdb_name(&self) -> String {
+        workers_pdb_name(&self.spec.controller_ref.name)
+    }
+
+    /// Ordinal as it stands in names.
+    pub fn padded_ordinal(&self, ordinal: i32) -> String {
+        let width = usize::try_from(self.spec.ordinal_padding).unwrap_or(0);
+        format!("{ordinal:0width$}")
+    }
+
+    /// Name of one worker pod (`StatefulSet` mode).
+    pub fn pod_name(&self, ordinal: i32) -> String {
+        format!("{}-{}", self.name_any(), self.padded_ordinal(ordinal))
+    }
+
+    /// `generateName` of worker pods (`DaemonSet` mode).
+    pub fn pod_generate_name(&self) -> String {
+        format!("{}-", self.name_any())
+    }
+
+    /// Prefix that the user gave to host names, if any.
+    pub fn hostname_prefix(&self) -> Option<&str> {
+        let spec = self.spec.template.as_ref()?.spec.as_ref()?;
+        spec.text("hostname").filter(|hostname| !hostname.is_empty())
+    }
+
+    /// Host name, and so Slurm node name, of one worker (`StatefulSet` mode).
+    pub fn pod_hostname(&self, ordinal: i32) -> String {
+        match self.hostname_prefix() {
+            Some(prefix) => format!("{prefix}{}", self.padded_ordinal(ordinal)),
+            None => self.pod_name(ordinal),
+        }
+    }
+
+    /// Name of the Slurm feature, nodeset and partition: the host name prefix without its dashes, else the object's name.
+    pub fn slurm_name(&self) -> String {
+        self.hostname_prefix()
+            .and_then(|prefix| prefix.split_whitespace().next())
+            .map(|prefix| prefix.trim_matches('-').to_owned())
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| self.name_any())
+    }
+
+    /// Claim of one worker: `<template>-<nodeset>-<padded ordinal or host name>`.
+    pub fn claim_name(&self, template: &str, identity: &str) -> String {
+        format!("{template}-{}-{identity}", self.name_any())
+    }
+
+    /// Reservation of a scheduled update.
+    pub fn reservation_name(&self) -> String {
+        format!(
+            "{}{}",
+            crate::well_known::slurm::RESERVATION_PREFIX,
+            self.name_any()
+        )
+    }
+}
+
+impl Token {
+    /// User that the token speaks for. The peer falls back to `nobody`.
+    pub fn username(&self) -> &str {
+        if self.spec.username.is_empty() {
+            "nobody"
+        } else {
+            &self.spec.username
+        }
+    }
+
+    /// Secret that the token is written to.
+    pub fn secret_name(&self) -> String {
+        match &self.spec.secret_ref {
+            Some(secret) => secret.name.clone(),
+            None => format!("{}-jwt-{}", self.name_any(), self.spec.username),
+        }
+    }
+
+    /// Key in the Secret.
+    pub fn secret_key(&self) -> &str {
+        self.spec
+            .secret_ref
+            .as_ref()
+            .map_or(file::TOKEN, |secret| &secret.key)
+    }
+}
