@@ -1,1 +1,13 @@
-//! Slurm's configuration files and host lists: writers, parsers, and what a change needs.
+//! Slurm's configuration as text: writers, a parser for what users add, host lists, and what a change of
+//! the configuration needs. Pure: no client, no clock, no files.
+#![warn(missing_docs)]
+
+pub mod catalogue;
+pub mod cgroup_conf;
+pub mod merge;
+pub mod sizing;
+pub mod slurm_conf;
+pub mod slurmdbd_conf;
+pub mod sshd_config;
+pub mod syntax;
+pub mod value;

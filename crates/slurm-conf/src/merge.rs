@@ -1,0 +1,414 @@
+//! Puts what the operator must have and what the user wrote into one file, in which every parameter that
+//! Slurm reads once stands once. Nothing is dropped silently: each line of the user's that is not used has
+//! a finding.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::catalogue::{File, Shape};
+use crate::syntax::{Document, Origin, Pair, Problem, Statement};
+use crate::value::ValueError;
+
+/// A file's bytes, and what of the user's text did not reach them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// The whole file.
+    pub text: String,
+    /// The user's lines that are not used, by line.
+    pub findings: Vec<Finding>,
+}
+
+/// A line of the user's that is not used as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where it stands.
+    pub origin: Origin,
+    /// The parameter, as written.
+    pub key: String,
+    /// Why it is not used.
+    pub kind: FindingKind,
+}
+
+/// Why a line of the user's is not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FindingKind {
+    /// The operator needs another value.
+    Required {
+        /// What the file holds.
+        ours: String,
+    },
+    /// The parameter must not be set at all here.
+    Refused {
+        /// The reason, as the rest of a sentence.
+        why: &'static str,
+    },
+    /// Another line of the user's sets the same parameter: Slurm takes the last, sshd the first.
+    Superseded {
+        /// The line that counts.
+        by: Origin,
+    },
+    /// The operator writes a record of that name.
+    NameTaken {
+        /// The record's name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, key, kind } = self;
+        match kind {
+            FindingKind::Required { ours } => {
+                write!(f, "{origin}: {key} is not used, the operator needs {ours}")
+            }
+            FindingKind::Refused { why } => write!(f, "{origin}: {key} is not used, {why}"),
+            FindingKind::Superseded { by } => write!(f, "{origin}: {key} is not used, {by} counts"),
+            FindingKind::NameTaken { name } => {
+                write!(
+                    f,
+                    "{origin}: {key}={name} is not used, the operator writes a {key} of that name"
+                )
+            }
+        }
+    }
+}
+
+/// Why no file can be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The user's text cannot be read.
+    #[error("{}", list(.0))]
+    Unreadable(Vec<Problem>),
+    /// A value that the operator was given cannot stand in the file.
+    #[error("{field} {source}")]
+    Value {
+        /// Which value.
+        field: String,
+        /// What is wrong with it.
+        source: ValueError,
+    },
+    /// Slurm ends with an error on two records of the same name.
+    #[error("{second}: {key}={name} repeats {first}")]
+    Repeated {
+        /// The record's key.
+        key: String,
+        /// The record's name.
+        name: String,
+        /// The first of them.
+        first: Origin,
+        /// The second of them.
+        second: Origin,
+    },
+    /// The rest of a partition line cannot be read.
+    #[error("the partition config of {nodeset}: {source}")]
+    PartitionConfig {
+        /// The node set that it belongs to.
+        nodeset: String,
+        /// What is wrong with it.
+        source: crate::syntax::SyntaxError,
+    },
+    /// A topology that does not hang together.
+    #[error("topology {topology}: {reason}")]
+    Topology {
+        /// The topology's name.
+        topology: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+fn list(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// How a parameter of the operator's stands against the user's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Ours is kept.
+    Required,
+    /// The user's is taken.
+    Default,
+    /// A comma-separated list: ours first, the user's options added.
+    Options,
+}
+
+/// A piece of the file that the operator writes, in its order.
+#[derive(Debug, Clone)]
+pub(crate) enum Piece {
+    Title(&'static str),
+    Parameter {
+        key: &'static str,
+        value: String,
+        hold: Hold,
+    },
+    Record(Statement),
+}
+
+impl Piece {
+    pub(crate) fn required(key: &'static str, value: impl Into<String>) -> Self {
+        Self::Parameter {
+            key,
+            value: value.into(),
+            hold: Hold::Required,
+        }
+    }
+
+    pub(crate) fn default(key: &'static str, value: impl Into<String>) -> Self {
+        Self::Parameter {
+            key,
+            value: value.into(),
+            hold: Hold::Default,
+        }
+    }
+
+    pub(crate) fn options(key: &'static str, value: impl Into<String>) -> Self {
+        Self::Parameter {
+            key,
+            value: value.into(),
+            hold: Hold::Options,
+        }
+    }
+}
+
+/// A parameter that the user may not set, and why.
+pub(crate) type Refusal = (&'static str, &'static str);
+
+/// Merges the operator's pieces with the user's document.
+pub(crate) fn merge(
+    file: File,
+    pieces: Vec<Piece>,
+    user: &Document,
+    refusals: &[Refusal],
+) -> Result<Rendered, Error> {
+    let mut merge = Merge {
+        lines: Vec::new(),
+        findings: Vec::new(),
+    };
+    merge.header(user);
+
+    let mut singles = merge.singles(file, user, refusals);
+    let names = record_names(&pieces);
+    for piece in pieces {
+        match piece {
+            Piece::Title(title) => merge.title(title),
+            Piece::Record(statement) => merge.line(&statement)?,
+            Piece::Parameter { key, value, hold } => {
+                let theirs = singles.remove(&key.to_ascii_lowercase());
+                let value = merge.settle(key, value, hold, theirs);
+                merge.line(&Statement::new(key, value))?;
+            }
+        }
+    }
+    merge.rest(file, user, &singles, &names, refusals)?;
+    merge.findings.sort_by(|a, b| a.origin.cmp(&b.origin));
+    let mut text = merge.lines.join("\n");
+    text.push('\n');
+    Ok(Rendered {
+        text,
+        findings: merge.findings,
+    })
+}
+
+/// The names of the operator's records that may not stand twice.
+fn record_names(pieces: &[Piece]) -> BTreeSet<(String, String)> {
+    pieces
+        .iter()
+        .filter_map(|piece| match piece {
+            Piece::Record(s) => Some((s.head.key.to_ascii_lowercase(), s.head.value.clone())),
+            Piece::Title(_) | Piece::Parameter { .. } => None,
+        })
+        .collect()
+}
+
+fn refusal_of(refusals: &[Refusal], key: &str) -> Option<&'static str> {
+    refusals
+        .iter()
+        .find(|(refused, _)| refused.eq_ignore_ascii_case(key))
+        .map(|(_, why)| *why)
+}
+
+struct Merge {
+    lines: Vec<String>,
+    findings: Vec<Finding>,
+}
+
+impl Merge {
+    fn header(&mut self, user: &Document) {
+        self.lines
+            .push("# Written by the operator: edits of this file are lost.".into());
+        // First in the file, so that what follows wins over whatever a file has that we cannot see.
+        self.lines.extend(
+            user.includes
+                .iter()
+                .map(|(_, target)| format!("Include {target}")),
+        );
+    }
+
+    fn title(&mut self, title: &str) {
+        self.lines.push("#".into());
+        self.lines.push(format!("### {title} ###"));
+    }
+
+    fn line(&mut self, statement: &Statement) -> Result<(), Error> {
+        let line = statement.encode().map_err(|source| Error::Value {
+            field: statement.head.key.clone(),
+            source,
+        })?;
+        self.lines.push(line);
+        Ok(())
+    }
+
+    fn find(&mut self, statement: &Statement, kind: FindingKind) {
+        if let Some(origin) = statement.origin.clone() {
+            self.findings.push(Finding {
+                origin,
+                key: statement.head.key.clone(),
+                kind,
+            });
+        }
+    }
+
+    /// The user's parameters that stand once, the last of each.
+    fn singles<'a>(
+        &mut self,
+        file: File,
+        user: &'a Document,
+        refusals: &[Refusal],
+    ) -> BTreeMap<String, &'a Statement> {
+        let mut singles: BTreeMap<String, &Statement> = BTreeMap::new();
+        for statement in &user.statements {
+            if file.shape(&statement.head.key) != Shape::Single {
+                continue;
+            }
+            if let Some(why) = refusal_of(refusals, &statement.head.key) {
+                self.find(statement, FindingKind::Refused { why });
+                continue;
+            }
+            let earlier = singles.insert(statement.head.key.to_ascii_lowercase(), statement);
+            if let (Some(earlier), Some(by)) = (earlier, statement.origin.clone()) {
+                self.find(earlier, FindingKind::Superseded { by });
+            }
+        }
+        singles
+    }
+
+    /// The one value of a parameter that the operator writes.
+    fn settle(&mut self, key: &'static str, ours: String, hold: Hold, theirs: Option<&Statement>) -> String {
+        let Some(theirs) = theirs else { return ours };
+        match hold {
+            Hold::Default => theirs.head.value.clone(),
+            Hold::Required => {
+                if theirs.head.value != ours {
+                    self.find(
+                        theirs,
+                        FindingKind::Required {
+                            ours: format!("{key}={ours}"),
+                        },
+                    );
+                }
+                ours
+            }
+            Hold::Options => {
+                let (value, refused) = join_options(&ours, &theirs.head.value);
+                for ours in refused {
+                    self.find(theirs, FindingKind::Required { ours });
+                }
+                value
+            }
+        }
+    }
+
+    /// What only the user wrote: single parameters, then repeated ones and records, in the user's order.
+    fn rest(
+        &mut self,
+        file: File,
+        user: &Document,
+        singles: &BTreeMap<String, &Statement>,
+        taken: &BTreeSet<(String, String)>,
+        refusals: &[Refusal],
+    ) -> Result<(), Error> {
+        let mut seen: BTreeMap<(String, String), Origin> = BTreeMap::new();
+        let mut kept = Vec::new();
+        for statement in &user.statements {
+            let Pair { key, value } = &statement.head;
+            let identity = (key.to_ascii_lowercase(), value.clone());
+            match file.shape(key) {
+                // A superseded line has the same key as the one that counts, but is not that statement.
+                Shape::Single => {
+                    if singles
+                        .get(&identity.0)
+                        .is_some_and(|s| std::ptr::eq(*s, statement))
+                    {
+                        kept.push(statement);
+                    }
+                    continue;
+                }
+                Shape::Repeated | Shape::Record => {}
+            }
+            if let Some(why) = refusal_of(refusals, key) {
+                self.find(statement, FindingKind::Refused { why });
+            } else if taken.contains(&identity) {
+                self.find(statement, FindingKind::NameTaken { name: value.clone() });
+            } else {
+                if let Some(first) = seen.get(&identity)
+                    && let Some(second) = statement.origin.clone()
+                    && must_be_unique(file, &identity)
+                {
+                    let (key, name, first) = (key.clone(), value.clone(), first.clone());
+                    return Err(Error::Repeated {
+                        key,
+                        name,
+                        first,
+                        second,
+                    });
+                }
+                seen.extend(statement.origin.clone().map(|origin| (identity, origin)));
+                kept.push(statement);
+            }
+        }
+        if !kept.is_empty() {
+            self.title("EXTRA CONFIG");
+        }
+        kept.into_iter().try_for_each(|statement| self.line(statement))
+    }
+}
+
+/// slurmctld ends with "duplicate entry" on these; `DEFAULT` records may follow each other.
+fn must_be_unique(file: File, (key, name): &(String, String)) -> bool {
+    file == File::Slurm
+        && matches!(key.as_str(), "partitionname" | "nodeset" | "nodename")
+        && !name.eq_ignore_ascii_case("DEFAULT")
+}
+
+/// Joins two comma-separated option lists: ours as it is, then the user's options that we do not set,
+/// in their case. Returns our options that the user's text contradicts as well.
+fn join_options(ours: &str, theirs: &str) -> (String, Vec<String>) {
+    let name_of = |option: &str| {
+        option
+            .split('=')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase()
+    };
+    let split = |list: &str| {
+        list.split(',')
+            .map(|o| o.trim().to_owned())
+            .filter(|o| !o.is_empty())
+            .collect::<Vec<_>>()
+    };
+    let mut joined = split(ours);
+    let mut refused = Vec::new();
+    for option in split(theirs) {
+        match joined.iter().find(|o| name_of(o) == name_of(&option)) {
+            None => joined.push(option),
+            Some(ours) if ours.eq_ignore_ascii_case(&option) => {}
+            Some(ours) => refused.push(ours.clone()),
+        }
+    }
+    (joined.join(","), refused)
+}

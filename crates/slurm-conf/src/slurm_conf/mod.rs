@@ -1,0 +1,387 @@
+//! slurm.conf: what the operator must have, what the node sets add, and what the user wrote, in one file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::catalogue::File;
+use crate::merge::{Error, Piece, Refusal, Rendered, merge};
+use crate::sizing;
+use crate::syntax::{Statement, parse, parse_pairs};
+use crate::value::encode_name;
+
+/// Where the files of one cluster lie in every pod.
+const ETC: &str = "/etc/slurm";
+
+/// Everything that slurm.conf is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SlurmConf {
+    /// Slurm's name of the cluster.
+    pub cluster_name: String,
+    /// The controllers: the first is the primary, further ones are backups.
+    pub hosts: Vec<ControllerHost>,
+    /// Port of slurmctld.
+    pub slurmctld_port: u16,
+    /// Port of slurmd.
+    pub slurmd_port: u16,
+    /// The address that reaches the one controller; not written when there are backups, since it would hide
+    /// them from their clients.
+    pub service_address: Option<String>,
+    /// Whether `jwks.json` lies beside the other files.
+    pub jwks: bool,
+    /// The accounting daemon, if there is one.
+    pub accounting: Option<AccountingHost>,
+    /// Whether slurmctld serves metrics (`metrics/openmetrics`).
+    pub metrics: bool,
+    /// Scripts beside the other files, by name.
+    pub scripts: Scripts,
+    /// The node sets, in the order of the file.
+    pub nodesets: Vec<NodeSet>,
+    /// What node sets ask for and what Slurm knows beyond that, see [`sizing::max_node_count`].
+    pub nodes: u32,
+    /// Records that a job still names although nobody asks for them any more; partitions among them drain.
+    pub retained: Vec<Statement>,
+    /// What the user wrote.
+    pub extra_conf: String,
+    /// Contents of the files that `extra_conf` may include, by name.
+    pub included_files: BTreeMap<String, String>,
+}
+
+/// One slurmctld.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerHost {
+    /// What `hostname` prints there.
+    pub name: String,
+    /// Where it is reached, where that differs from the name.
+    pub address: Option<String>,
+}
+
+/// A slurmdbd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountingHost {
+    /// Host name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// A second slurmdbd.
+    pub backup_host: Option<String>,
+}
+
+/// Names of script files, which lie beside slurm.conf.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Scripts {
+    /// Run by slurmd before a job.
+    pub prolog: BTreeSet<String>,
+    /// Run by slurmd after a job.
+    pub epilog: BTreeSet<String>,
+    /// Run by slurmctld before a job.
+    pub prolog_slurmctld: BTreeSet<String>,
+    /// Run by slurmctld after a job.
+    pub epilog_slurmctld: BTreeSet<String>,
+}
+
+/// The nodes that register with one feature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSet {
+    /// The node set's name in Slurm.
+    pub name: String,
+    /// The feature that its nodes register with.
+    pub feature: String,
+    /// A partition of the same name.
+    pub partition: Option<Partition>,
+}
+
+/// A node set's own partition.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Partition {
+    /// The rest of the partition's line, as the user wrote it.
+    pub config: String,
+    /// The partition is about to go: it takes no new jobs.
+    pub leaving: bool,
+}
+
+/// slurm.conf of a cluster whose slurmctld runs elsewhere: what clients and slurmrestd need to reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalSlurmConf {
+    /// Slurm's name of the cluster.
+    pub cluster_name: String,
+    /// Host of slurmctld.
+    pub host: String,
+    /// Port of slurmctld.
+    pub port: u16,
+    /// The accounting daemon, if there is one.
+    pub accounting: Option<AccountingHost>,
+    /// What the user wrote.
+    pub extra_conf: String,
+}
+
+const OLD_HOST: &str = "the operator names the controllers by SlurmctldHost";
+const REFUSALS: [Refusal; 5] = [
+    ("SlurmctldHost", OLD_HOST),
+    ("ControlMachine", OLD_HOST),
+    ("ControlAddr", OLD_HOST),
+    ("BackupController", OLD_HOST),
+    ("BackupAddr", OLD_HOST),
+];
+const HIDES_BACKUPS: Refusal = (
+    "SlurmctldAddr",
+    "it would hide the backup controllers from their clients",
+);
+
+/// Writes slurm.conf.
+pub fn render(conf: &SlurmConf) -> Result<Rendered, Error> {
+    let SlurmConf {
+        cluster_name,
+        hosts,
+        slurmctld_port,
+        slurmd_port,
+        service_address,
+        jwks,
+        accounting,
+        metrics,
+        scripts,
+        nodesets,
+        nodes,
+        retained,
+        extra_conf,
+        included_files,
+    } = conf;
+    let user = parse(File::Slurm, extra_conf, included_files).map_err(Error::Unreadable)?;
+    let cluster_name = name("the cluster name", cluster_name)?;
+    let single = hosts.len() == 1;
+
+    let mut pieces = vec![
+        Piece::Title("GENERAL"),
+        Piece::required("ClusterName", cluster_name),
+        Piece::required("SlurmUser", "slurm"),
+    ];
+    for host in hosts {
+        pieces.push(Piece::Record(Statement::new("SlurmctldHost", host_value(host)?)));
+    }
+    pieces.push(Piece::required("SlurmctldPort", slurmctld_port.to_string()));
+    if let Some(address) = service_address.as_ref().filter(|_| single) {
+        pieces.push(Piece::required(
+            "SlurmctldAddr",
+            name("the service address", address)?,
+        ));
+    }
+    pieces.extend([
+        Piece::required(
+            "StateSaveLocation",
+            format!("/var/spool/slurmctld/{cluster_name}"),
+        ),
+        Piece::default("SlurmdUser", "root"),
+        Piece::required("SlurmdPort", slurmd_port.to_string()),
+        Piece::default("SlurmdSpoolDir", "/var/spool/slurmd"),
+        Piece::default("MaxNodeCount", sizing::max_node_count(*nodes).to_string()),
+    ]);
+    pieces.extend(
+        sizing::timeouts(*nodes)
+            .iter()
+            .map(|(key, value)| Piece::default(key, *value)),
+    );
+    pieces.extend([
+        Piece::Title("LOGGING"),
+        Piece::default("SlurmctldLogFile", "/var/log/slurm/slurmctld.log"),
+        Piece::default("SlurmSchedLogFile", "/var/log/slurm/slurmctld.log"),
+        Piece::default("SlurmdLogFile", "/var/log/slurm/slurmd.log"),
+        Piece::Title("PLUGINS & PARAMETERS"),
+    ]);
+    pieces.extend(auth_pieces(*jwks));
+    pieces.push(Piece::options(
+        "SlurmctldParameters",
+        "enable_configless,reconfig_on_restart",
+    ));
+    if *metrics {
+        pieces.push(Piece::default("MetricsType", "metrics/openmetrics"));
+    }
+    pieces.extend(accounting_pieces(accounting.as_ref())?);
+    pieces.extend(script_pieces(scripts)?);
+    pieces.extend(nodeset_pieces(nodesets)?);
+    pieces.extend(retained_pieces(retained, &pieces, &user));
+
+    let mut refusals = REFUSALS.to_vec();
+    if !single {
+        refusals.push(HIDES_BACKUPS);
+    }
+    merge(File::Slurm, pieces, &user, &refusals)
+}
+
+/// Writes the slurm.conf that reaches a slurmctld elsewhere.
+pub fn render_external(conf: &ExternalSlurmConf) -> Result<Rendered, Error> {
+    let ExternalSlurmConf {
+        cluster_name,
+        host,
+        port,
+        accounting,
+        extra_conf,
+    } = conf;
+    let user = parse(File::Slurm, extra_conf, &BTreeMap::new()).map_err(Error::Unreadable)?;
+    let mut pieces = vec![
+        Piece::Title("GENERAL"),
+        Piece::required("ClusterName", name("the cluster name", cluster_name)?),
+        Piece::required("SlurmUser", "slurm"),
+        Piece::Record(Statement::new(
+            "SlurmctldHost",
+            name("the controller's host", host)?,
+        )),
+        Piece::required("SlurmctldPort", port.to_string()),
+        Piece::Title("PLUGINS & PARAMETERS"),
+        Piece::required("AuthType", "auth/slurm"),
+        Piece::default("CredType", "cred/slurm"),
+        Piece::options("AuthAltTypes", "auth/jwt"),
+    ];
+    pieces.extend(accounting_pieces(accounting.as_ref())?);
+    merge(File::Slurm, pieces, &user, &REFUSALS)
+}
+
+fn name<'a>(field: &str, value: &'a str) -> Result<&'a str, Error> {
+    encode_name(value).map_err(|source| Error::Value {
+        field: field.to_owned(),
+        source,
+    })
+}
+
+fn host_value(host: &ControllerHost) -> Result<String, Error> {
+    let hostname = name("a controller's name", &host.name)?;
+    Ok(match &host.address {
+        Some(address) => format!("{hostname}({})", name("a controller's address", address)?),
+        None => hostname.to_owned(),
+    })
+}
+
+pub(crate) fn auth_pieces(jwks: bool) -> [Piece; 5] {
+    let jwks = if jwks {
+        format!(",jwks={ETC}/jwks.json")
+    } else {
+        String::new()
+    };
+    [
+        Piece::required("AuthType", "auth/slurm"),
+        Piece::default("CredType", "cred/slurm"),
+        Piece::options("AuthAltTypes", "auth/jwt"),
+        Piece::options("AuthAltParameters", format!("jwt_key={ETC}/jwt.key{jwks}")),
+        Piece::options("AuthInfo", "use_client_ids"),
+    ]
+}
+
+fn accounting_pieces(accounting: Option<&AccountingHost>) -> Result<Vec<Piece>, Error> {
+    let mut pieces = vec![Piece::Title("ACCOUNTING")];
+    let Some(AccountingHost {
+        host,
+        port,
+        backup_host,
+    }) = accounting
+    else {
+        pieces.push(Piece::default("AccountingStorageType", "accounting_storage/none"));
+        return Ok(pieces);
+    };
+    pieces.push(Piece::default(
+        "AccountingStorageType",
+        "accounting_storage/slurmdbd",
+    ));
+    pieces.push(Piece::default(
+        "AccountingStorageHost",
+        name("the accounting host", host)?,
+    ));
+    if let Some(backup) = backup_host {
+        pieces.push(Piece::default(
+            "AccountingStorageBackupHost",
+            name("the accounting backup host", backup)?,
+        ));
+    }
+    pieces.push(Piece::default("AccountingStoragePort", port.to_string()));
+    Ok(pieces)
+}
+
+fn script_pieces(scripts: &Scripts) -> Result<Vec<Piece>, Error> {
+    let Scripts {
+        prolog,
+        epilog,
+        prolog_slurmctld,
+        epilog_slurmctld,
+    } = scripts;
+    // slurmctld runs its scripts from the directory; slurmd's are sent to it under their bare name.
+    let kinds = [
+        ("PrologSlurmctld", prolog_slurmctld, "/etc/slurm/"),
+        ("EpilogSlurmctld", epilog_slurmctld, "/etc/slurm/"),
+        ("Prolog", prolog, ""),
+        ("Epilog", epilog, ""),
+    ];
+    let mut pieces = Vec::new();
+    for (key, files, prefix) in kinds {
+        for file in files {
+            if pieces.is_empty() {
+                pieces.push(Piece::Title("PROLOG & EPILOG"));
+            }
+            let file = name("a script's name", file)?;
+            pieces.push(Piece::Record(Statement::new(key, format!("{prefix}{file}"))));
+        }
+    }
+    Ok(pieces)
+}
+
+fn nodeset_pieces(nodesets: &[NodeSet]) -> Result<Vec<Piece>, Error> {
+    let mut pieces = Vec::new();
+    for NodeSet {
+        name: nodeset,
+        feature,
+        partition,
+    } in nodesets
+    {
+        if pieces.is_empty() {
+            pieces.push(Piece::Title("NODESET & PARTITION"));
+        }
+        let nodeset = name("a node set's name", nodeset)?;
+        let feature = name("a node set's feature", feature)?;
+        pieces.push(Piece::Record(
+            Statement::new("NodeSet", nodeset).with("Feature", feature),
+        ));
+        if let Some(partition) = partition {
+            pieces.push(Piece::Record(partition_line(nodeset, partition)?));
+        }
+    }
+    Ok(pieces)
+}
+
+fn partition_line(nodeset: &str, partition: &Partition) -> Result<Statement, Error> {
+    let attributes = parse_pairs(&partition.config).map_err(|source| Error::PartitionConfig {
+        nodeset: nodeset.to_owned(),
+        source,
+    })?;
+    let mut line = Statement::new("PartitionName", nodeset).with("Nodes", nodeset);
+    for attribute in attributes {
+        line.set_attribute(&attribute.key, &attribute.value);
+    }
+    if partition.leaving {
+        line.set_attribute("State", "DRAIN");
+    }
+    Ok(line)
+}
+
+/// Keeps what a job still names, unless the new file has it anyway.
+fn retained_pieces(retained: &[Statement], pieces: &[Piece], user: &crate::syntax::Document) -> Vec<Piece> {
+    let same = |a: &Statement, b: &Statement| a.head.is(&b.head.key) && a.head.value == b.head.value;
+    let written = |statement: &Statement| {
+        pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Record(r) if same(r, statement)))
+            || user.statements.iter().any(|s| same(s, statement))
+    };
+    let mut kept = Vec::new();
+    for statement in retained.iter().filter(|s| !written(s)) {
+        if kept.is_empty() {
+            kept.push(Piece::Title("STILL IN USE BY JOBS"));
+        }
+        let mut statement = Statement {
+            origin: None,
+            ..statement.clone()
+        };
+        if statement.head.is("PartitionName") {
+            statement.set_attribute("State", "DRAIN");
+        }
+        kept.push(Piece::Record(statement));
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests;

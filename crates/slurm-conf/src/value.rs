@@ -1,0 +1,99 @@
+//! How one value is written so that Slurm reads back exactly that value and nothing more.
+//!
+//! Slurm's reader cuts comments at an unescaped `#` (also inside quotes), joins lines that end in a
+//! backslash, then drops every escaping backslash, and only then looks for `Key=Value` pairs, where a
+//! value is either quoted (no quote inside) or free of white space. Whatever cannot survive that is
+//! refused.
+
+use std::borrow::Cow;
+
+/// Why a string cannot be a value in a Slurm configuration file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// A line break or another control character would start a new line or be lost.
+    #[error("holds the control character {0:?}")]
+    Control(char),
+    /// Slurm knows no way to write a double quote inside a quoted value.
+    #[error("holds a double quote in a place where Slurm cannot read it back")]
+    Quote,
+    /// The value must not be empty here.
+    #[error("is empty")]
+    Empty,
+    /// The value must be one word here.
+    #[error("holds {0:?}, which is not allowed here")]
+    Character(char),
+}
+
+/// The value as it stands in a file: escaped, and quoted where it has to be.
+pub fn encode(value: &str) -> Result<Cow<'_, str>, ValueError> {
+    if let Some(control) = value.chars().find(|c| c.is_control()) {
+        return Err(ValueError::Control(control));
+    }
+    let spaced = value.chars().any(char::is_whitespace);
+    if value.starts_with('"') || (spaced && value.contains('"')) {
+        return Err(ValueError::Quote);
+    }
+    let escaped: Cow<'_, str> = if value.contains(['\\', '#']) {
+        value.replace('\\', "\\\\").replace('#', "\\#").into()
+    } else {
+        value.into()
+    };
+    if spaced || value.is_empty() {
+        Ok(format!("\"{escaped}\"").into())
+    } else {
+        Ok(escaped)
+    }
+}
+
+/// A name that other lines refer to (cluster, host, node set, partition, script): one word without the
+/// characters that mean something in lists, host lists or option lists.
+pub fn encode_name(name: &str) -> Result<&str, ValueError> {
+    if name.is_empty() {
+        return Err(ValueError::Empty);
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@');
+    match name.chars().find(|c| !allowed(*c)) {
+        Some(c) if c.is_control() => Err(ValueError::Control(c)),
+        Some(c) => Err(ValueError::Character(c)),
+        None => Ok(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::plain("auth/slurm", "auth/slurm")]
+    #[case::empty("", "\"\"")]
+    #[case::spaces("two words", "\"two words\"")]
+    #[case::comment_sign("a#b", "a\\#b")]
+    #[case::comment_sign_in_quotes("a # b", "\"a \\# b\"")]
+    #[case::trailing_backslash("ab\\", "ab\\\\")]
+    #[case::inner_quote("pa\"ss", "pa\"ss")]
+    fn values_are_written_so_that_slurm_reads_them_back(#[case] value: &str, #[case] written: &str) {
+        assert_eq!(encode(value).unwrap(), written);
+    }
+
+    #[rstest]
+    #[case::newline("a\nSlurmUser=root")]
+    #[case::carriage_return("a\rb")]
+    #[case::nul("a\0b")]
+    #[case::quote_and_space("a\" b")]
+    #[case::all_quoted("\"abc\"")]
+    fn what_could_add_a_line_or_be_read_differently_is_refused(#[case] value: &str) {
+        assert!(encode(value).is_err());
+    }
+
+    #[rstest]
+    #[case("a b")]
+    #[case("a,b")]
+    #[case("a=b")]
+    #[case("a[1-2]")]
+    #[case("")]
+    #[case("a\nb")]
+    fn a_name_is_one_plain_word(#[case] name: &str) {
+        assert!(encode_name(name).is_err());
+    }
+}
