@@ -1,0 +1,508 @@
+//! Writes to Kubernetes that happen only when they change something.
+//!
+//! Children are written by server-side apply, built from nothing. A hash of what was applied is kept on the object, so a
+//! field that we stop sending is noticed; the fields that we do send are compared with the live object, so a foreign edit
+//! is noticed. The server may store a value in another form than it was sent in (`1000m` becomes `1`): what it made of
+//! our last apply is remembered, so that such a field does not look edited for ever.
+
+use std::{collections::HashMap, fmt, marker::PhantomData, sync::Arc, time::Duration};
+
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
+    core::NamespaceResourceScope,
+};
+use parking_lot::Mutex;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{Key, metrics::Metrics};
+
+/// Where the hash of the last apply is kept.
+pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{verb} of {kind} {object} failed")]
+    Call {
+        verb: &'static str,
+        kind: String,
+        object: Key,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("{verb} of {kind} {object} got no answer in {CALL_LIMIT:?}")]
+    Timeout {
+        verb: &'static str,
+        kind: String,
+        object: Key,
+    },
+    #[error("cannot represent {kind} {object} as JSON")]
+    Encode {
+        kind: String,
+        object: Key,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Error {
+    /// The API server's answer, when it gave one.
+    pub fn status(&self) -> Option<&kube::core::Status> {
+        match self {
+            Self::Call { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.status().is_some_and(kube::core::Status::is_not_found)
+    }
+
+    pub fn is_conflict(&self) -> bool {
+        self.status().is_some_and(kube::core::Status::is_conflict)
+    }
+
+    pub fn is_already_exists(&self) -> bool {
+        self.status().is_some_and(kube::core::Status::is_already_exists)
+    }
+}
+
+/// A whole object as we want it, in the form in which it is sent.
+#[derive(Clone)]
+pub struct Desired<K> {
+    pub value: Value,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> fmt::Debug for Desired<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Desired").field(&self.value).finish()
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Desired<K> {
+    /// Takes the body of an object; version and kind are filled in.
+    pub fn new(mut value: Value) -> Self {
+        if let Value::Object(fields) = &mut value {
+            fields.insert("apiVersion".into(), json!(K::api_version(&())));
+            fields.insert("kind".into(), json!(K::kind(&())));
+        }
+        Self {
+            value,
+            kind: PhantomData,
+        }
+    }
+
+    pub fn key(&self) -> Key {
+        let text = |pointer| {
+            self.value
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        Key::new(text("/metadata/namespace"), text("/metadata/name"))
+    }
+}
+
+/// What an apply did.
+#[derive(Debug)]
+pub enum Applied<K> {
+    Unchanged,
+    Created(K),
+    Changed(K),
+}
+
+impl<K> Applied<K> {
+    /// The object as the server now has it, if it was written.
+    pub fn written(self) -> Option<K> {
+        match self {
+            Self::Unchanged => None,
+            Self::Created(object) | Self::Changed(object) => Some(object),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Memo {
+    desired: String,
+    stored: String,
+}
+
+/// Writes as one field manager.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    manager: &'static str,
+    metrics: Metrics,
+    memos: Arc<Mutex<HashMap<(String, &'static str), Memo>>>,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer")
+            .field("manager", &self.manager)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub fn new(client: Client, manager: &'static str, metrics: Metrics) -> Self {
+        Self {
+            client,
+            manager,
+            metrics,
+            memos: Arc::default(),
+        }
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Brings the object to the desired form, unless `live` already has it or is on its way out.
+    pub async fn apply<K>(&self, desired: &Desired<K>, live: Option<&K>) -> Result<Applied<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + Serialize + DeserializeOwned + fmt::Debug,
+    {
+        let key = desired.key();
+        let hash = hash(&desired.value);
+        if let Some(live) = live {
+            if live.meta().deletion_timestamp.is_some() {
+                return Ok(Applied::Unchanged);
+            }
+            let stored = encode::<K>(live, &key)?;
+            if self.is_current(live, &stored, &desired.value, &hash) {
+                return Ok(Applied::Unchanged);
+            }
+        }
+        let mut body = desired.value.clone();
+        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+            let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+            if let Some(annotations) = annotations.as_object_mut() {
+                annotations.insert(APPLIED_HASH.into(), json!(hash));
+            }
+        }
+        let params = PatchParams::apply(self.manager).force();
+        let api = self.api::<K>(&key.namespace);
+        let patch = Patch::Apply(&body);
+        let written: K = self
+            .call::<K, _>("apply", &key, api.patch(&key.name, &params, &patch))
+            .await?;
+        if let Some(uid) = written.uid() {
+            let stored = encode::<K>(&written, &key)?;
+            let memo = Memo {
+                stored: self::hash(&project(&desired.value, &stored)),
+                desired: hash,
+            };
+            self.memos.lock().insert((uid, self.manager), memo);
+        }
+        tracing::info!(kind = %K::kind(&()), object = %key, created = live.is_none(), "applied");
+        Ok(if live.is_none() {
+            Applied::Created(written)
+        } else {
+            Applied::Changed(written)
+        })
+    }
+
+    fn is_current<K: ResourceExt>(&self, live: &K, stored: &Value, desired: &Value, hash: &str) -> bool {
+        if live.annotations().get(APPLIED_HASH).map(String::as_str) != Some(hash) {
+            return false;
+        }
+        if contains(stored, desired) {
+            return true;
+        }
+        let memo = live
+            .uid()
+            .and_then(|uid| self.memos.lock().get(&(uid, self.manager)).cloned());
+        memo.is_some_and(|memo| memo.desired == hash && memo.stored == self::hash(&project(desired, stored)))
+    }
+
+    /// Writes the status by apply unless it is already so. The whole status is ours.
+    pub async fn apply_status<K>(
+        &self,
+        live: &K,
+        live_status: &Value,
+        status: &Value,
+    ) -> Result<Option<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + fmt::Debug,
+    {
+        if live_status == status {
+            return Ok(None);
+        }
+        let key = Key::of(live);
+        let body = json!({
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            "metadata": { "name": key.name, "namespace": key.namespace, "uid": live.uid() },
+            "status": status,
+        });
+        let params = PatchParams::apply(self.manager).force();
+        let api = self.api::<K>(&key.namespace);
+        let patch = Patch::Apply(&body);
+        match self
+            .call::<K, _>("apply status", &key, api.patch_status(&key.name, &params, &patch))
+            .await
+        {
+            Ok(written) => Ok(Some(written)),
+            // Gone, or a successor under the same name: there is nobody left to tell.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates an object; an object of that name is an error.
+    pub async fn create<K>(&self, desired: &Desired<K>) -> Result<K, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + Serialize + DeserializeOwned + fmt::Debug,
+    {
+        let key = desired.key();
+        let object: K = serde_json::from_value(desired.value.clone()).map_err(|source| Error::Encode {
+            kind: K::kind(&()).into_owned(),
+            object: key.clone(),
+            source,
+        })?;
+        let params = PostParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PostParams::default()
+        };
+        let api = self.api::<K>(&key.namespace);
+        self.call::<K, _>("create", &key, api.create(&params, &object))
+            .await
+    }
+
+    /// Changes an existing object by merge patch, only if it is still the one that was looked at.
+    pub async fn merge<K>(&self, object: &K, patch: Value) -> Result<K, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + fmt::Debug,
+    {
+        let key = Key::of(object);
+        let patch = with_uid(patch, object);
+        let params = PatchParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api::<K>(&key.namespace);
+        self.call::<K, _>(
+            "patch",
+            &key,
+            api.patch(&key.name, &params, &Patch::Merge(&patch)),
+        )
+        .await
+    }
+
+    /// Like [`Writer::merge`] for the status subresource.
+    pub async fn merge_status<K>(&self, object: &K, patch: Value) -> Result<K, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + fmt::Debug,
+    {
+        let key = Key::of(object);
+        let patch = with_uid(patch, object);
+        let params = PatchParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api::<K>(&key.namespace);
+        self.call::<K, _>(
+            "patch status",
+            &key,
+            api.patch_status(&key.name, &params, &Patch::Merge(&patch)),
+        )
+        .await
+    }
+
+    /// Deletes exactly the object that was looked at. One that is gone already, or was replaced or changed since, is
+    /// left alone: `Ok(false)`.
+    pub async fn delete<K>(&self, object: &K) -> Result<bool, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + fmt::Debug,
+    {
+        let key = Key::of(object);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: object.uid(),
+                resource_version: object.resource_version(),
+            }),
+            propagation_policy: Some(PropagationPolicy::Background),
+            ..DeleteParams::default()
+        };
+        let api = self.api::<K>(&key.namespace);
+        match self
+            .call::<K, _>("delete", &key, api.delete(&key.name, &params))
+            .await
+        {
+            Ok(_) => {
+                tracing::info!(kind = %K::kind(&()), object = %key, "deleted");
+                Ok(true)
+            }
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn call<K, T>(
+        &self,
+        verb: &'static str,
+        key: &Key,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Error>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let kind = K::kind(&()).into_owned();
+        let answer = tokio::time::timeout(CALL_LIMIT, call).await;
+        self.metrics.wrote(&kind, verb, matches!(answer, Ok(Ok(_))));
+        match answer {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(source)) => Err(Error::Call {
+                verb,
+                kind,
+                object: key.clone(),
+                source: Box::new(source),
+            }),
+            Err(_) => Err(Error::Timeout {
+                verb,
+                kind,
+                object: key.clone(),
+            }),
+        }
+    }
+}
+
+fn with_uid<K: ResourceExt>(mut patch: Value, object: &K) -> Value {
+    if let (Value::Object(fields), Some(uid)) = (&mut patch, object.uid()) {
+        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("uid".into(), json!(uid));
+        }
+    }
+    patch
+}
+
+fn encode<K: Resource<DynamicType = ()> + Serialize>(object: &K, key: &Key) -> Result<Value, Error> {
+    serde_json::to_value(object).map_err(|source| Error::Encode {
+        kind: K::kind(&()).into_owned(),
+        object: key.clone(),
+        source,
+    })
+}
+
+/// A short name for exactly this value; objects are hashed with sorted keys, as `serde_json` keeps them.
+pub fn hash(value: &Value) -> String {
+    let digest = Sha256::digest(value.to_string().as_bytes());
+    digest
+        .iter()
+        .take(16)
+        .fold(String::with_capacity(32), |mut text, byte| {
+            use fmt::Write as _;
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// Whether every value that we want is there as we want it; the server may have added others.
+fn contains(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(name, wanted)| {
+            live.get(name)
+                .map_or_else(|| is_empty(wanted), |live| contains(live, wanted))
+        }),
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len()
+                && live
+                    .iter()
+                    .zip(wanted)
+                    .all(|(live, wanted)| contains(live, wanted))
+        }
+        _ => live == wanted,
+    }
+}
+
+/// The server drops empty maps and lists.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+/// The live values at the places that the wanted object names.
+fn project(wanted: &Value, live: &Value) -> Value {
+    match (wanted, live) {
+        (Value::Object(wanted), Value::Object(live)) => wanted
+            .iter()
+            .map(|(name, wanted)| {
+                (
+                    name.clone(),
+                    project(wanted, live.get(name).unwrap_or(&Value::Null)),
+                )
+            })
+            .collect(),
+        (Value::Array(wanted), Value::Array(live)) if wanted.len() == live.len() => wanted
+            .iter()
+            .zip(live)
+            .map(|(wanted, live)| project(wanted, live))
+            .collect(),
+        _ => live.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::defaults_added(json!({"a": 1, "b": {"c": 2, "d": 3}}), json!({"b": {"c": 2}}), true)]
+    #[case::edited(json!({"a": 1}), json!({"a": 2}), false)]
+    #[case::missing(json!({}), json!({"a": 2}), false)]
+    #[case::empty_map_dropped(json!({}), json!({"a": {}}), true)]
+    #[case::list_items_defaulted(json!({"l": [{"n": "x", "p": "TCP"}]}), json!({"l": [{"n": "x"}]}), true)]
+    #[case::list_grew(json!({"l": [{"n": "x"}, {"n": "y"}]}), json!({"l": [{"n": "x"}]}), false)]
+    #[case::false_is_not_absent(json!({}), json!({"a": false}), false)]
+    fn the_live_object_is_compared_only_where_we_have_a_say(
+        #[case] live: Value,
+        #[case] wanted: Value,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(contains(&live, &wanted), expected);
+    }
+
+    #[test]
+    fn a_value_that_the_server_rewrites_is_an_edit_only_when_it_changes_again() {
+        let wanted = json!({"cpu": "1000m", "x": 1});
+        let stored = json!({"cpu": "1", "x": 1, "status": "other"});
+        assert!(!contains(&stored, &wanted));
+        let remembered = project(&wanted, &stored);
+        assert_eq!(
+            project(&wanted, &json!({"cpu": "1", "x": 1, "status": "new"})),
+            remembered
+        );
+        assert_ne!(project(&wanted, &json!({"cpu": "2", "x": 1})), remembered);
+    }
+
+    #[test]
+    fn the_hash_does_not_depend_on_the_order_of_keys() {
+        let one: Value = serde_json::from_str(r#"{"a":1,"b":2}"#).unwrap();
+        let two: Value = serde_json::from_str(r#"{"b":2,"a":1}"#).unwrap();
+        assert_eq!(hash(&one), hash(&two));
+    }
+}

@@ -1,0 +1,109 @@
+//! Contents of Secrets and `ConfigMap`s, fetched only when somebody refers to them.
+//!
+//! The watch carries metadata only: a cluster's Secrets do not belong in our memory. A content is read once per resource
+//! version, so a change seen by the watch is a change seen by the next reader.
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::{NamespaceResourceScope, PartialObjectMeta},
+};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+
+use crate::{Cache, Key};
+
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot read {kind} {object}")]
+    Read {
+        kind: String,
+        object: Key,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("no answer in {CALL_LIMIT:?} while reading {kind} {object}")]
+    Timeout { kind: String, object: Key },
+}
+
+/// Objects of one kind by reference.
+pub struct Contents<K> {
+    client: Client,
+    known: Arc<Cache<PartialObjectMeta<K>>>,
+    loaded: Mutex<HashMap<Key, Arc<K>>>,
+}
+
+impl<K> fmt::Debug for Contents<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contents").finish_non_exhaustive()
+    }
+}
+
+impl<K> Contents<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + DeserializeOwned + fmt::Debug,
+{
+    pub fn new(client: Client, known: Arc<Cache<PartialObjectMeta<K>>>) -> Self {
+        Self {
+            client,
+            known,
+            loaded: Mutex::default(),
+        }
+    }
+
+    /// The object as of the version that the watch last reported, or newer; `None` when there is none.
+    pub async fn get(&self, key: &Key) -> Result<Option<Arc<K>>, Error> {
+        let Some(known) = self.known.get(key) else {
+            self.loaded.lock().remove(key);
+            return Ok(None);
+        };
+        let loaded = self.loaded.lock().get(key).cloned();
+        if let Some(loaded) = loaded.filter(|loaded| is_at_least(loaded.as_ref(), known.as_ref())) {
+            return Ok(Some(loaded));
+        }
+        let api = Api::<K>::namespaced(self.client.clone(), &key.namespace);
+        let kind = || K::kind(&()).into_owned();
+        let object = match tokio::time::timeout(CALL_LIMIT, api.get_opt(&key.name)).await {
+            Ok(Ok(object)) => object,
+            Ok(Err(source)) => {
+                return Err(Error::Read {
+                    kind: kind(),
+                    object: key.clone(),
+                    source: Box::new(source),
+                });
+            }
+            Err(_) => {
+                return Err(Error::Timeout {
+                    kind: kind(),
+                    object: key.clone(),
+                });
+            }
+        };
+        let Some(object) = object.map(Arc::new) else {
+            return Ok(None);
+        };
+        self.loaded.lock().insert(key.clone(), Arc::clone(&object));
+        Ok(Some(object))
+    }
+
+    /// What the watch knows about the object without its content.
+    pub fn metadata(&self, key: &Key) -> Option<Arc<PartialObjectMeta<K>>> {
+        self.known.get(key)
+    }
+}
+
+fn is_at_least<K: ResourceExt, M: ResourceExt>(loaded: &K, known: &M) -> bool {
+    let number = |version: Option<String>| version.and_then(|v| v.parse::<u64>().ok());
+    loaded.uid() == known.uid()
+        && match (
+            number(loaded.resource_version()),
+            number(known.resource_version()),
+        ) {
+            (Some(loaded), Some(known)) => loaded >= known,
+            _ => loaded.resource_version() == known.resource_version(),
+        }
+}

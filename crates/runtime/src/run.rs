@@ -1,0 +1,281 @@
+//! The loop that turns due objects into reconciles.
+//!
+//! A reconcile that panics, hangs or fails is that object's problem only: it is counted, retried with a growing delay,
+//! and the other objects go on.
+
+use std::{error::Error as StdError, future::Future, sync::Arc, time::Duration};
+
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::{Key, Queue, metrics::ControllerLabels, metrics::Metrics};
+
+/// No reconcile needs longer; a hung call must not hold a worker for ever.
+const RECONCILE_LIMIT: Duration = Duration::from_mins(3);
+
+/// When to look again although nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Requeue {
+    /// The next change will trigger it.
+    #[default]
+    OnChange,
+    After(Duration),
+}
+
+/// Whether trying again without a change can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    Backoff,
+    WaitForChange,
+}
+
+/// What the loop needs to know about a failed reconcile.
+pub trait ReconcileError: StdError + Send + Sync + 'static {
+    /// The event and condition reason, in CamelCase.
+    fn reason(&self) -> &'static str;
+    fn retry(&self) -> Retry;
+}
+
+/// How one controller is run.
+#[derive(Debug, Clone)]
+pub struct Loop {
+    pub controller: &'static str,
+    pub concurrency: usize,
+    pub metrics: Metrics,
+    /// No new reconcile starts after this; those under way are waited for.
+    pub stop: CancellationToken,
+}
+
+impl Loop {
+    /// Runs until stopped. `reconcile` gets the key of a due object, which may be gone by now.
+    pub async fn run<F, Fut, E>(self, queue: Arc<Queue<Key>>, reconcile: F)
+    where
+        F: Fn(Key) -> Fut,
+        Fut: Future<Output = Result<Requeue, E>> + Send + 'static,
+        E: ReconcileError,
+    {
+        let mut running = JoinSet::new();
+        loop {
+            let depth = i64::try_from(queue.len()).unwrap_or(i64::MAX);
+            self.metrics
+                .queue_depth
+                .get_or_create(&ControllerLabels {
+                    controller: self.controller,
+                })
+                .set(depth);
+            if running.len() >= self.concurrency.max(1) {
+                running.join_next().await;
+                continue;
+            }
+            let key = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => break,
+                key = queue.next() => key,
+                Some(_) = running.join_next(), if !running.is_empty() => continue,
+            };
+            let span = tracing::info_span!("reconcile", controller = self.controller, object = %key);
+            let work = tokio::spawn(reconcile(key.clone()).instrument(span.clone()));
+            let (queue, this) = (Arc::clone(&queue), self.clone());
+            running.spawn(async move { this.finish(&queue, &key, work).await }.instrument(span));
+        }
+        while running.join_next().await.is_some() {}
+    }
+
+    async fn finish<E: ReconcileError>(
+        &self,
+        queue: &Queue<Key>,
+        key: &Key,
+        mut work: tokio::task::JoinHandle<Result<Requeue, E>>,
+    ) {
+        let started = Instant::now();
+        let outcome = match tokio::time::timeout(RECONCILE_LIMIT, &mut work).await {
+            Ok(Ok(Ok(requeue))) => {
+                let after = match requeue {
+                    Requeue::OnChange => None,
+                    Requeue::After(delay) => Some(delay),
+                };
+                queue.finish(key, after);
+                "ok"
+            }
+            Ok(Ok(Err(error))) => match error.retry() {
+                Retry::WaitForChange => {
+                    tracing::info!(
+                        reason = error.reason(),
+                        error = chain(&error),
+                        "waiting for a change"
+                    );
+                    queue.finish(key, None);
+                    "waiting"
+                }
+                Retry::Backoff => {
+                    let delay = queue.fail(key, rand::random());
+                    tracing::warn!(
+                        reason = error.reason(),
+                        error = chain(&error),
+                        ?delay,
+                        "reconcile failed"
+                    );
+                    "error"
+                }
+            },
+            Ok(Err(join)) => {
+                let delay = queue.fail(key, rand::random());
+                tracing::error!(error = %join, ?delay, "reconcile panicked");
+                "panic"
+            }
+            Err(_) => {
+                work.abort();
+                let delay = queue.fail(key, rand::random());
+                tracing::error!(limit = ?RECONCILE_LIMIT, ?delay, "reconcile took too long and was stopped");
+                "timeout"
+            }
+        };
+        self.metrics
+            .reconciled(self.controller, outcome, started.elapsed());
+    }
+}
+
+/// An error with everything that caused it, in one line, nothing said twice.
+pub fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let part = error.to_string();
+        if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("it went wrong")]
+    struct Wrong(Retry);
+
+    impl ReconcileError for Wrong {
+        fn reason(&self) -> &'static str {
+            "Wrong"
+        }
+        fn retry(&self) -> Retry {
+            self.0
+        }
+    }
+
+    fn the_loop(stop: &CancellationToken, concurrency: usize) -> Loop {
+        Loop {
+            controller: "test",
+            concurrency,
+            metrics: Metrics::default(),
+            stop: stop.clone(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_retried_and_does_not_stop_the_others() {
+        let (queue, stop) = (Arc::new(Queue::default()), CancellationToken::new());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        queue.add(Key::new("ns", "bad"));
+        queue.add(Key::new("ns", "good"));
+        let (log, end) = (Arc::clone(&seen), stop.clone());
+        the_loop(&stop, 1)
+            .run(queue, move |key| {
+                let (log, end) = (Arc::clone(&log), end.clone());
+                async move {
+                    log.lock().push(key.name.clone());
+                    let bad = log.lock().iter().filter(|name| *name == "bad").count();
+                    assert!(key.name != "bad" || bad >= 3, "on purpose");
+                    if bad == 3 {
+                        end.cancel();
+                    }
+                    Ok::<_, Wrong>(Requeue::OnChange)
+                }
+            })
+            .await;
+        assert_eq!(*seen.lock(), ["bad", "good", "bad", "bad"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn never_more_at_once_than_allowed_and_a_stop_waits_for_what_runs() {
+        let (queue, stop) = (Arc::new(Queue::default()), CancellationToken::new());
+        for i in 0..10 {
+            queue.add(Key::new("ns", i.to_string()));
+        }
+        let (now, most, done) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let end = stop.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(2_500)).await;
+            end.cancel();
+        });
+        let (n, m, d) = (Arc::clone(&now), Arc::clone(&most), Arc::clone(&done));
+        the_loop(&stop, 3)
+            .run(queue, move |_| {
+                let (n, m, d) = (Arc::clone(&n), Arc::clone(&m), Arc::clone(&d));
+                async move {
+                    m.fetch_max(n.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    n.fetch_sub(1, Ordering::SeqCst);
+                    d.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, Wrong>(Requeue::OnChange)
+                }
+            })
+            .await;
+        assert_eq!(most.load(Ordering::SeqCst), 3);
+        assert_eq!(done.load(Ordering::SeqCst), 9);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_only_a_change_can_help_is_not_retried() {
+        let (queue, stop) = (Arc::new(Queue::default()), CancellationToken::new());
+        queue.add(Key::new("ns", "a"));
+        let end = stop.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_hours(1)).await;
+            end.cancel();
+        });
+        let runs = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&runs);
+        the_loop(&stop, 1)
+            .run(queue, move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                async { Err(Wrong(Retry::WaitForChange)) }
+            })
+            .await;
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hung_reconcile_is_stopped_and_retried() {
+        let (queue, stop) = (Arc::new(Queue::default()), CancellationToken::new());
+        queue.add(Key::new("ns", "a"));
+        let runs = Arc::new(AtomicUsize::new(0));
+        let (count, end) = (Arc::clone(&runs), stop.clone());
+        the_loop(&stop, 1)
+            .run(queue, move |_| {
+                let run = count.fetch_add(1, Ordering::SeqCst);
+                let end = end.clone();
+                async move {
+                    if run == 0 {
+                        std::future::pending::<()>().await;
+                    }
+                    end.cancel();
+                    Ok::<_, Wrong>(Requeue::OnChange)
+                }
+            })
+            .await;
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
+    }
+}

@@ -1,0 +1,118 @@
+//! The small HTTP servers: health for probes, metrics for Prometheus.
+
+use std::{io, net::SocketAddr};
+
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{health::Health, metrics::Metrics};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0:?} is not a listen address: use [host]:port, or 0 to switch it off")]
+    Address(String),
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the server on {address} failed")]
+    Serve {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Reads a listen address as Go programs write it: `:8081`, `127.0.0.1:8081`, `localhost:6060`; `0` means none.
+pub fn listen_address(text: &str) -> Result<Option<SocketAddr>, Error> {
+    let wrong = || Error::Address(text.to_owned());
+    if text == "0" || text.is_empty() {
+        return Ok(None);
+    }
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port: u16 = port.parse().map_err(|_| wrong())?;
+    let host = match host {
+        "" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        host => host.trim_start_matches('[').trim_end_matches(']'),
+    };
+    Ok(Some(SocketAddr::new(host.parse().map_err(|_| wrong())?, port)))
+}
+
+/// Serves `/healthz` (the process answers) and `/readyz` (its watches work).
+pub async fn health(address: SocketAddr, health: Health, stop: CancellationToken) -> Result<(), Error> {
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+        .with_state(health);
+    serve(address, router, stop).await
+}
+
+async fn ready(State(health): State<Health>) -> (StatusCode, String) {
+    let complaints = health.complaints();
+    if complaints.is_empty() {
+        (StatusCode::OK, "ok".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, complaints.join("\n"))
+    }
+}
+
+/// Serves `/metrics`.
+pub async fn metrics(address: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), Error> {
+    let router = Router::new().route("/metrics", get(render)).with_state(metrics);
+    serve(address, router, stop).await
+}
+
+async fn render(
+    State(metrics): State<Metrics>,
+) -> Result<([(&'static str, &'static str); 1], String), StatusCode> {
+    let text = metrics.render().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok((
+        [(
+            "content-type",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        )],
+        text,
+    ))
+}
+
+async fn serve(address: SocketAddr, router: Router, stop: CancellationToken) -> Result<(), Error> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| Error::Listen { address, source })?;
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+        .map_err(|source| Error::Serve { address, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(":8081", Some("0.0.0.0:8081"))]
+    #[case("127.0.0.1:1", Some("127.0.0.1:1"))]
+    #[case("localhost:6060", Some("127.0.0.1:6060"))]
+    #[case("[::]:8080", Some("[::]:8080"))]
+    #[case("0", None)]
+    fn addresses_as_go_programs_write_them(#[case] text: &str, #[case] expected: Option<&str>) {
+        assert_eq!(
+            listen_address(text).unwrap(),
+            expected.map(|address| address.parse().unwrap())
+        );
+    }
+
+    #[rstest]
+    #[case("8081")]
+    #[case(":http")]
+    #[case("no such host:1")]
+    fn other_addresses_are_refused(#[case] text: &str) {
+        assert!(listen_address(text).is_err());
+    }
+}
