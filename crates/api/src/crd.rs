@@ -25,6 +25,15 @@ pub enum CrdError {
         #[source]
         source: serde_json::Error,
     },
+    /// The CRD could not be written as YAML.
+    #[error("the CRD {name} cannot be written as YAML")]
+    Yaml {
+        /// Name of the CRD.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: Box<serde_saphyr::SerializeError>,
+    },
 }
 
 /// The six CRDs, in alphabetical order of their kinds.
@@ -37,6 +46,21 @@ pub fn crds() -> Result<Vec<CustomResourceDefinition>, CrdError> {
         crd::<RestApi, RestApiSpec, RestApiStatus>("RestApi")?,
         crd::<Token, TokenSpec, TokenStatus>("Token")?,
     ])
+}
+
+/// The six CRDs as files: name and content. The same types give the same bytes.
+pub fn crds_yaml() -> Result<Vec<(String, String)>, CrdError> {
+    crds()?
+        .iter()
+        .map(|crd| {
+            let file = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
+            let yaml = serde_saphyr::to_string(crd).map_err(|source| CrdError::Yaml {
+                name: crd.metadata.name.clone().unwrap_or_default(),
+                source: Box::new(source),
+            })?;
+            Ok((file, format!("---\n{yaml}")))
+        })
+        .collect()
 }
 
 fn crd<K, Spec, Status>(kind: &'static str) -> Result<CustomResourceDefinition, CrdError>

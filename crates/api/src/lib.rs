@@ -27,7 +27,7 @@ pub mod well_known;
 
 pub use accounting::{Accounting, AccountingSpec, AccountingStatus};
 pub use controller::{Controller, ControllerSpec, ControllerStatus};
-pub use crd::{CrdError, crds};
+pub use crd::{CrdError, crds, crds_yaml};
 pub use loginset::{LoginSet, LoginSetSpec, LoginSetStatus};
 pub use nodeset::{NodeSet, NodeSetSpec, NodeSetStatus};
 pub use restapi::{RestApi, RestApiSpec, RestApiStatus};
