@@ -136,7 +136,10 @@ fn kwok_stages(go: &Go, place: &Path) -> Result<()> {
         let mut files: Vec<PathBuf> =
             fs::read_dir(&folder)?.map(|file| file.map(|file| file.path())).collect::<std::io::Result<_>>()?;
         files.sort();
-        for file in files.iter().filter(|file| !file.ends_with("kustomization.yaml")) {
+        let is_stage = |file: &&PathBuf| {
+            file.extension().is_some_and(|extension| extension == "yaml") && !file.ends_with("kustomization.yaml")
+        };
+        for file in files.iter().filter(is_stage) {
             stages.push_str("---\n");
             stages.push_str(&fs::read_to_string(file)?);
         }

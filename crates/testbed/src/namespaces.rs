@@ -8,7 +8,6 @@
 use std::fs::{self, OpenOptions};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -46,7 +45,6 @@ pub fn spawn(layout: &Layout, role: &str, api: Option<TcpListener>) -> Result<Tr
         .arg(role)
         .env(MARK, mark(layout, role))
         .current_dir("/")
-        .process_group(0)
         // A socket keeps the network namespace that it was made in: this is the only way in from outside.
         .stdin(api.map_or_else(Stdio::null, |listener| Stdio::from(OwnedFd::from(listener))))
         .stdout(log.try_clone()?)

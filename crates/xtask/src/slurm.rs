@@ -1,0 +1,160 @@
+//! Slurm on a cluster: the charts installed as a user would, and the first job.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use testbed::binaries::Binaries;
+use testbed::cluster::Cluster;
+use testbed::command;
+use testbed::progress::Progress;
+
+use crate::cluster::become_program;
+use crate::{Pass, workspace};
+
+/// Where the operator lives.
+const OPERATOR_NAMESPACE: &str = "slurm-operator";
+/// Where the quick start's Slurm lives.
+const SLURM_NAMESPACE: &str = "slurm";
+
+/// A cluster to install on.
+#[derive(Debug)]
+pub struct Target {
+    kubectl: PathBuf,
+    helm: PathBuf,
+    kubeconfig: PathBuf,
+    log: PathBuf,
+}
+
+impl Target {
+    /// A cluster of the testbed.
+    pub fn testbed(cluster: &Cluster) -> Self {
+        Self {
+            kubectl: cluster.spec().binaries.component("kubectl"),
+            helm: cluster.spec().binaries.helm.clone(),
+            kubeconfig: cluster.layout().kubeconfig(),
+            log: cluster.layout().log("install"),
+        }
+    }
+
+    /// A cluster that the user has.
+    pub fn elsewhere(kubeconfig: &Path, binaries: &Binaries) -> Result<Self> {
+        Ok(Self {
+            kubectl: binaries.component("kubectl"),
+            helm: binaries.helm.clone(),
+            kubeconfig: kubeconfig.to_owned(),
+            log: workspace::root()?.join("target/install.log"),
+        })
+    }
+
+    fn kubectl(&self) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    fn helm(&self) -> Command {
+        let mut command = Command::new(&self.helm);
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+}
+
+/// Installs the CRDs, the operator and the quick start's Slurm.
+pub fn install(target: &Target, progress: &Progress) -> Result<()> {
+    let root = workspace::root()?;
+    let chart = |release: &str, namespace: &str, values: &[&str]| {
+        let mut helm = target.helm();
+        helm.args(["upgrade", "--install", release])
+            .arg(root.join("charts").join(release))
+            .args(["--namespace", namespace, "--create-namespace", "--wait", "--timeout", "5m"])
+            .args(values);
+        command::run(&mut helm, &target.log)
+    };
+    let quickstart = root.join("examples/quickstart.yaml");
+    let quickstart = quickstart.to_str().context("the checkout's path is not UTF-8")?;
+    progress.step("charts: slurm-operator-crds, slurm-operator", |_| {
+        chart("slurm-operator-crds", OPERATOR_NAMESPACE, &[])?;
+        chart("slurm-operator", OPERATOR_NAMESPACE, &["--set", "certManager.enabled=false"])
+    })?;
+    progress.step("chart: slurm, with examples/quickstart.yaml", |_| {
+        chart("slurm", SLURM_NAMESPACE, &["--values", quickstart])
+    })
+}
+
+/// Waits for two idle nodes and runs `srun -N2 hostname` from the login node, as a user would.
+pub fn first_job(target: &Target, progress: &Progress) -> Result<Vec<String>> {
+    progress.step("first job: srun -N2 hostname", |step| {
+        let begun = Instant::now();
+        loop {
+            let tried = login(target).and_then(|pod| run_first_job(target, &pod));
+            match tried {
+                Ok(names) => return Ok(names),
+                Err(error) if begun.elapsed() > Duration::from_secs(300) => {
+                    return Err(error).with_context(|| {
+                        format!(
+                            "Slurm did not run a job within 5 minutes; look with `{} -n {SLURM_NAMESPACE} get pods` and `cargo xtask logs install`",
+                            target.kubectl.display()
+                        )
+                    });
+                }
+                Err(error) => step.note(error.to_string().lines().next().unwrap_or_default()),
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    })
+}
+
+fn run_first_job(target: &Target, pod: &str) -> Result<Vec<String>> {
+    let on_login = |words: &[&str]| {
+        command::output(target.kubectl().args(["-n", SLURM_NAMESPACE, "exec", pod, "--"]).args(words))
+    };
+    let idle = on_login(&["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"])?;
+    let idle: std::collections::BTreeSet<&str> = idle.split_whitespace().collect();
+    if idle.len() < 2 {
+        bail!("{} nodes are idle, 2 are needed", idle.len());
+    }
+    let answer = on_login(&["timeout", "60", "srun", "--nodes=2", "hostname"])?;
+    let mut names: Vec<String> = answer.split_whitespace().map(str::to_owned).collect();
+    names.sort();
+    names.dedup();
+    if names.len() != 2 {
+        bail!("srun -N2 hostname printed {answer:?}");
+    }
+    Ok(names)
+}
+
+/// The quick start's login pod.
+fn login(target: &Target) -> Result<String> {
+    let selector = "app.kubernetes.io/name=login";
+    let names = command::output(target.kubectl().args([
+        "-n",
+        SLURM_NAMESPACE,
+        "get",
+        "pods",
+        "--selector",
+        selector,
+        "--field-selector=status.phase=Running",
+        "--output=name",
+    ]))?;
+    names.lines().next().map(str::to_owned).context("no login pod is running")
+}
+
+/// `cargo xtask shell`: an interactive shell, or the given command, on the login node.
+pub fn shell(pass: &Pass) -> Result<ExitCode> {
+    let target = Target::testbed(&Cluster::open(&pass.named.name)?);
+    let pod = login(&target).context("there is no login node: was the cluster started with --no-slurm?")?;
+    let mut exec = target.kubectl();
+    exec.args(["-n", SLURM_NAMESPACE, "exec", "--stdin"]);
+    if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+        exec.arg("--tty");
+    }
+    exec.arg(&pod).arg("--");
+    if pass.words.is_empty() {
+        exec.args(["bash", "--login"]);
+    } else {
+        exec.args(&pass.words);
+    }
+    become_program(&mut exec)
+}

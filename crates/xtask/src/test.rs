@@ -1,0 +1,183 @@
+//! `cargo xtask test`: the test ladder, cheapest first.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use testbed::cache::{Cache, Key};
+use testbed::cluster::Cluster;
+use testbed::progress::Progress;
+use testbed::{command, image};
+
+use crate::{cluster, slurm, workspace};
+
+#[derive(Args)]
+pub struct Options {
+    /// Which rungs of the ladder; all but soak without this
+    #[arg(long, value_enum)]
+    tier: Vec<Tier>,
+    /// Leave the test cluster running afterwards
+    #[arg(long)]
+    keep: bool,
+    /// Show what each step does
+    #[arg(long, short)]
+    verbose: bool,
+    /// A filter for the test runner, for example `test(drain)`
+    #[arg(long, short = 'E')]
+    filter: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Tier {
+    /// Formatting, clippy, dependency policy
+    Lint,
+    /// Tables, snapshots, properties: no cluster, no daemons
+    Pure,
+    /// The client and the files against real Slurm daemons
+    Slurm,
+    /// Everything together on a real Kubernetes
+    Cluster,
+    /// The long forms
+    Soak,
+}
+
+/// The test cluster: apart from the one that a person may have running.
+const CLUSTER: &str = "test";
+
+/// Crates whose integration tests need more than this process; each has a tier of its own.
+const CLUSTER_PACKAGE: &str = "e2e";
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let progress = Progress::new(options.verbose);
+    let mut tiers = options.tier.clone();
+    if tiers.is_empty() {
+        tiers = vec![Tier::Lint, Tier::Pure, Tier::Slurm, Tier::Cluster];
+    }
+    tiers.sort();
+    tiers.dedup();
+    let cache = Cache::open()?;
+    for tier in tiers {
+        progress.line(&format!("== {tier:?}"));
+        match tier {
+            Tier::Lint => lint(&cache, &progress)?,
+            Tier::Pure => nextest(&cache, &progress, options)?
+                .args(["--workspace", "--exclude", CLUSTER_PACKAGE])
+                .args(["-E", &filter("not binary(/^real_/)", options)])
+                .check()?,
+            Tier::Slurm => real_slurm(&cache, &progress, options)?,
+            Tier::Cluster => with_cluster(&cache, &progress, options, "not test(/soak/)")?,
+            Tier::Soak => with_cluster(&cache, &progress, options, "test(/soak/)")?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn filter(base: &str, options: &Options) -> String {
+    options.filter.as_ref().map_or_else(|| base.to_owned(), |more| format!("({base}) and ({more})"))
+}
+
+fn lint(cache: &Cache, progress: &Progress) -> Result<()> {
+    let step = |title: &str, command: &mut Command| progress.step(title, |_| command.check());
+    step("cargo fmt --check", workspace::cargo()?.args(["fmt", "--all", "--check"]))?;
+    step(
+        "cargo clippy",
+        workspace::cargo()?.args(["clippy", "--quiet", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    )?;
+    let deny = tool(cache, progress, "cargo-deny", "0.20.2")?;
+    step(
+        "cargo deny check bans licenses sources",
+        Command::new(deny).current_dir(workspace::root()?).args(["--log-level", "error", "check", "bans", "licenses", "sources"]),
+    )
+}
+
+fn real_slurm(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
+    let images = workspace::root()?.join("images");
+    testbed::host::ensure_packages(progress, &cache.root().join("logs/apt.log"), image::PACKAGES)?;
+    let current = image::slurm_root(cache, progress, &images, "26.05")?;
+    let previous = image::slurm_root(cache, progress, &images, "24.11")?;
+    nextest(cache, progress, options)?
+        .args(["--workspace", "--exclude", CLUSTER_PACKAGE])
+        .args(["-E", &filter("binary(/^real_/)", options)])
+        .env("KEELSON_TEST_SLURM_ROOT_2605", current)
+        .env("KEELSON_TEST_SLURM_ROOT_2411", previous)
+        .check()
+}
+
+fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &str) -> Result<()> {
+    let runner = nextest(cache, progress, options)?;
+    let running = cluster::start(progress, CLUSTER, 3, 0)?;
+    let result = slurm::install(&slurm::Target::testbed(&running), progress)
+        .and_then(|()| on_cluster(runner, &running, &filter(base, options)));
+    if result.is_err() {
+        // What a person would look at first; the cluster may be gone before they can.
+        dump(&running);
+    }
+    if !options.keep {
+        progress.step("taking the test cluster away", |_| testbed::cluster::down(CLUSTER))?;
+    }
+    result
+}
+
+fn on_cluster(mut runner: Command, running: &Cluster, filter: &str) -> Result<()> {
+    runner
+        .args(["--package", CLUSTER_PACKAGE, "-E", filter])
+        .env("KEELSON_TEST_CLUSTER", CLUSTER)
+        .env("KEELSON_XTASK", std::env::current_exe()?)
+        .env("KUBECONFIG", running.layout().kubeconfig())
+        .check()
+}
+
+fn dump(cluster: &Cluster) {
+    for words in [
+        &["get", "pods,nodes", "--all-namespaces", "--output=wide"][..],
+        &["get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"],
+        &["-n", "slurm-operator", "logs", "--selector=app.kubernetes.io/part-of=slurm-operator", "--tail=100", "--prefix"],
+    ] {
+        eprintln!("--- kubectl {}", words.join(" "));
+        let _ = cluster.kubectl().args(words).status();
+    }
+}
+
+fn nextest(cache: &Cache, progress: &Progress, options: &Options) -> Result<Command> {
+    let program = tool(cache, progress, "cargo-nextest", "0.9.151")?;
+    let mut command = Command::new(program);
+    command.current_dir(workspace::root()?).args(["nextest", "run", "--locked", "--no-fail-fast"]);
+    if !options.verbose {
+        command.args(["--cargo-quiet", "--status-level=slow", "--final-status-level=fail"]);
+    }
+    Ok(command)
+}
+
+/// A cargo subcommand, built once.
+fn tool(cache: &Cache, progress: &Progress, name: &str, version: &str) -> Result<PathBuf> {
+    let key = Key::new("cargo-tool-1").text(name).text(version).finish();
+    let place = cache.get_or_build(name, &key, |place| {
+        progress.step(&format!("building {name} {version} (once, a few minutes)"), |_| {
+            let mut install = workspace::cargo()?;
+            // Without optimisation: it is built more slowly than it runs.
+            install.args(["install", "--locked", "--debug", "--root"]).arg(place).arg(format!("{name}@{version}"));
+            // The debug information of a tool is of no use and takes most of the disk.
+            install.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_TARGET_DIR", place.join("target"));
+            command::run(&mut install, &cache.root().join("logs").join(format!("{name}.log")))?;
+            testbed::cache::remove_tree(&place.join("target"))
+        })
+    })?;
+    Ok(place.join("bin").join(name))
+}
+
+/// Runs a command whose output the person sees.
+trait Check {
+    fn check(&mut self) -> Result<()>;
+}
+
+impl Check for Command {
+    fn check(&mut self) -> Result<()> {
+        let program = self.get_program().to_string_lossy().into_owned();
+        let status = self.status().with_context(|| format!("cannot start {program}"))?;
+        if !status.success() {
+            bail!("{program} {} ({status})", self.get_args().take(3).map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "));
+        }
+        Ok(())
+    }
+}

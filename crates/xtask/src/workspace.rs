@@ -1,0 +1,76 @@
+//! The checkout itself: where it is, and what is built from it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use testbed::cache::Cache;
+use testbed::command;
+use testbed::image::{self, Images, OurPrograms};
+use testbed::progress::Progress;
+
+/// The root of the checkout.
+pub fn root() -> Result<PathBuf> {
+    // Set by cargo when this program runs through it; the compiled-in path when it is started directly.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest.ancestors().nth(2).map(Path::to_owned).context("this program is not two levels below the checkout's root")
+}
+
+/// `cargo` in the checkout.
+pub fn cargo() -> Result<Command> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()?);
+    Ok(command)
+}
+
+/// Builds the programs that go into images, then the images.
+pub fn build_images(cache: &Cache, progress: &Progress) -> Result<Images> {
+    let programs = build_programs(cache, progress)?;
+    image::build_all(cache, progress, &root()?.join("images"), &programs)
+}
+
+fn build_programs(cache: &Cache, progress: &Progress) -> Result<OurPrograms> {
+    let log = cache.root().join("logs/cargo.log");
+    let target = root()?.join("target");
+    let init = progress.step("building init, the first process of the Slurm images", |_| {
+        // A target directory of its own: the flag that makes the program static would rebuild everything else.
+        let directory = target.join("static");
+        let mut build = cargo()?;
+        build
+            .args(["build", "--release", "--locked", "--package", "keelson-init", "--target-dir"])
+            .arg(&directory)
+            .args(["--target", image::STATIC_TARGET])
+            .env("RUSTFLAGS", "-C target-feature=+crt-static");
+        command::run(&mut build, &log)?;
+        Ok(directory.join(image::STATIC_TARGET).join("release/init"))
+    })?;
+    let keelson = progress.step("building keelson, the operator", |_| {
+        command::run(cargo()?.args(["build", "--release", "--locked", "--package", "keelson"]), &log)?;
+        Ok(target.join("release/keelson"))
+    })?;
+    Ok(OurPrograms { init, keelson })
+}
+
+/// `cargo xtask images`.
+pub fn images(update_lock: bool, verbose: bool) -> Result<()> {
+    let progress = Progress::new(verbose);
+    let cache = Cache::open()?;
+    testbed::host::ensure_packages(&progress, &cache.root().join("logs/apt.log"), image::PACKAGES)?;
+    if update_lock {
+        image::update_locks(&cache, &progress, &root()?.join("images"))?;
+    }
+    let images = build_images(&cache, &progress)?;
+    for image in &images.all {
+        println!("{} {} {}", image.name, image.digest, image.archive.display());
+    }
+    Ok(())
+}
+
+/// `cargo xtask crds`.
+pub fn write_crds() -> Result<()> {
+    // The test that guards against drift is also what writes the files.
+    command::run(
+        cargo()?.args(["test", "--package", "keelson-api", "--quiet"]).env("KEELSON_BLESS", "1"),
+        &root()?.join("target/crds.log"),
+    )
+}
