@@ -4,6 +4,7 @@
 
 pub mod catalogue;
 pub mod cgroup_conf;
+pub mod hostlist;
 pub mod merge;
 pub mod sizing;
 pub mod slurm_conf;

@@ -1,0 +1,120 @@
+//! Many names to few patterns: names that differ in their last number only share a bracket group.
+
+use super::{Hostlist, HostlistError, MAX_RANGE, Part, Pattern, Range, is_name_text};
+
+/// The longest number that fits into a `u64` whatever its digits are.
+const MAX_DIGITS: usize = 19;
+
+/// A name taken apart at its last number. The order of the fields is the order of the list.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Split<'a> {
+    prefix: &'a str,
+    suffix: &'a str,
+    /// The number and how many digits it was written with; none in a name without digits.
+    number: Option<(u64, usize)>,
+}
+
+pub(super) fn compress<I>(names: I) -> Result<Hostlist, HostlistError>
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    let names: Vec<I::Item> = names.into_iter().collect();
+    let mut splits = Vec::with_capacity(names.len());
+    for name in &names {
+        let name = name.as_ref();
+        if name.is_empty() || !is_name_text(name) {
+            return Err(HostlistError::Name(name.to_owned()));
+        }
+        splits.push(split(name));
+    }
+    splits.sort_unstable();
+    splits.dedup();
+
+    let mut patterns = Vec::new();
+    for group in splits.chunk_by(|a, b| a.prefix == b.prefix && a.suffix == b.suffix) {
+        let Some(Split { prefix, suffix, .. }) = group.first() else {
+            continue;
+        };
+        if group.iter().any(|split| split.number.is_none()) {
+            patterns.push(pattern(prefix, None, suffix));
+        }
+        match ranges(group).as_slice() {
+            [] => {}
+            [one] if one.low == one.high => {
+                patterns.push(pattern(prefix, Some(Part::Text(one.to_string())), suffix));
+            }
+            many => patterns.push(pattern(prefix, Some(Part::Numbers(many.to_vec())), suffix)),
+        }
+    }
+    Ok(Hostlist { patterns })
+}
+
+fn pattern(prefix: &str, middle: Option<Part>, suffix: &str) -> Pattern {
+    let text = |text: &str| (!text.is_empty()).then(|| Part::Text(text.to_owned()));
+    Pattern {
+        parts: text(prefix)
+            .into_iter()
+            .chain(middle)
+            .chain(text(suffix))
+            .collect(),
+    }
+}
+
+fn split(name: &str) -> Split<'_> {
+    let plain = Split {
+        prefix: name,
+        suffix: "",
+        number: None,
+    };
+    let Some(last) = name.rfind(|c: char| c.is_ascii_digit()) else {
+        return plain;
+    };
+    let (head, suffix) = name.split_at(last + 1);
+    let prefix = head.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = head.get(prefix.len()..).unwrap_or_default();
+    match digits.parse() {
+        Ok(number) if digits.len() <= MAX_DIGITS => Split {
+            prefix,
+            suffix,
+            number: Some((number, digits.len())),
+        },
+        _ => plain,
+    }
+}
+
+/// The numbers of one group, in order, as ranges. A range goes on with a number that follows its last one
+/// and is written as the range's width demands; `1, 01, 2, 02` thus become two ranges.
+fn ranges(group: &[Split<'_>]) -> Vec<Range> {
+    let mut ranges: Vec<Range> = Vec::new();
+    // At most one open range a width, so this stays short.
+    let mut open: Vec<usize> = Vec::new();
+    for (number, digits) in group.iter().filter_map(|split| split.number) {
+        open.retain(|at| {
+            ranges
+                .get(*at)
+                .is_some_and(|range| range.high.saturating_add(1) >= number)
+        });
+        let fits = |range: &Range| {
+            range.high.checked_add(1) == Some(number)
+                && digits == range.width.max(decimal_digits(number))
+                && range.len() < MAX_RANGE
+        };
+        let goes_on = open.iter().copied().find(|at| ranges.get(*at).is_some_and(fits));
+        if let Some(range) = goes_on.and_then(|at| ranges.get_mut(at)) {
+            range.high = number;
+        } else {
+            open.push(ranges.len());
+            ranges.push(Range {
+                low: number,
+                high: number,
+                width: digits,
+            });
+        }
+    }
+    ranges
+}
+
+fn decimal_digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
