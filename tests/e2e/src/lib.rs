@@ -1,0 +1,143 @@
+//! What end-to-end tests share: the test cluster, a namespace per test, and waiting for things to come true.
+//!
+//! `cargo xtask test` starts the cluster and names it in `KEELSON_TEST_CLUSTER`; by hand, start one with
+//! `cargo xtask up --name test` and set the variable yourself.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use testbed::Cluster;
+
+/// An image with a shell and the usual tools.
+pub const TOOLS_IMAGE: &str = testbed::image::LOGIN;
+
+/// How long things may take on a busy machine before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The cluster that the tests run on.
+pub fn cluster() -> Result<Cluster> {
+    let name = std::env::var("KEELSON_TEST_CLUSTER")
+        .context("KEELSON_TEST_CLUSTER is not set: run these tests with `cargo xtask test --tier cluster`")?;
+    Cluster::open(&name)
+}
+
+/// Runs kubectl and returns what it printed.
+pub fn kubectl(words: &[&str]) -> Result<String> {
+    finish(&format!("kubectl {}", words.join(" ")), &cluster()?.kubectl().args(words).output()?)
+}
+
+/// Applies a manifest with kubectl in a namespace.
+pub fn apply(namespace: &str, manifest: &str) -> Result<String> {
+    let mut child = cluster()?
+        .kubectl()
+        .args(["--namespace", namespace, "apply", "--server-side", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    child.stdin.take().context("no standard input")?.write_all(manifest.as_bytes())?;
+    finish("kubectl apply", &child.wait_with_output()?)
+}
+
+/// Reads an object as JSON.
+pub fn get(words: &[&str]) -> Result<serde_json::Value> {
+    let text = kubectl(&[&["get", "--output=json"], words].concat())?;
+    serde_json::from_str(&text).context("kubectl printed unreadable JSON")
+}
+
+fn finish(what: &str, output: &Output) -> Result<String> {
+    ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Tries until it works; the last error says why it did not.
+pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    eventually_within(PATIENCE, what, attempt)
+}
+
+/// [`eventually`] with a patience of one's own.
+pub fn eventually_within<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) if begun.elapsed() > limit => {
+                return Err(error).with_context(|| format!("not within {} s: {what}", limit.as_secs()));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(250)),
+        }
+    }
+}
+
+/// A namespace that goes away with the test.
+#[derive(Debug)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+}
+
+impl Namespace {
+    /// Makes a namespace for the test with this name.
+    pub fn create(test: &str) -> Result<Self> {
+        let name = format!("{test}-{}", std::process::id());
+        kubectl(&["create", "namespace", &name])?;
+        Ok(Self { name })
+    }
+
+    /// Runs kubectl in the namespace.
+    pub fn kubectl(&self, words: &[&str]) -> Result<String> {
+        kubectl(&[&["--namespace", &self.name], words].concat())
+    }
+
+    /// Applies a manifest in the namespace.
+    pub fn apply(&self, manifest: &str) -> Result<String> {
+        apply(&self.name, manifest)
+    }
+
+    /// Runs a command in a pod.
+    pub fn exec(&self, pod: &str, words: &[&str]) -> Result<String> {
+        self.kubectl(&[&["exec", pod, "--"], words].concat())
+    }
+
+    /// Waits until pods are ready.
+    pub fn wait_ready(&self, what: &str) -> Result<()> {
+        self.kubectl(&["wait", "--for=condition=Ready", "--timeout=180s", what]).map(drop)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What a person would look at first.
+            for words in [&["get", "all,pvc", "--output=wide"][..], &["get", "events", "--sort-by=.lastTimestamp"]] {
+                eprintln!("--- kubectl {}\n{}", words.join(" "), self.kubectl(words).unwrap_or_else(|error| error.to_string()));
+            }
+        }
+        let _ = self.kubectl(&["delete", "namespace", &self.name, "--wait=false"]);
+    }
+}
+
+/// The project's own task runner, as `cargo xtask` would start it.
+pub fn xtask() -> Result<Command> {
+    let program = std::env::var_os("KEELSON_XTASK").context("KEELSON_XTASK is not set: run with `cargo xtask test`")?;
+    let mut command = Command::new(program);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    Ok(command)
+}
+
+/// Runs a command to its end; an error carries what it said.
+pub fn run(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        bail!(
+            "{:?} ({}): {}{}",
+            command,
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,220 @@
+//! The testbed itself: what it starts is a Kubernetes like any other, and it leaves nothing behind.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use e2e::{Namespace, TOOLS_IMAGE, cluster, eventually, kubectl, run, xtask};
+
+/// A pod that sleeps, or serves a word over HTTP.
+fn pod(name: &str, node: &str, script: &str) -> String {
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "nodeName": node, "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": TOOLS_IMAGE, "imagePullPolicy": "Never",
+                "command": ["bash", "-c", script]}],
+        },
+    })
+    .to_string()
+}
+
+/// A server in plain bash is not to be had; perl's is in every Debian base.
+const SERVE: &str = r#"exec perl -MIO::Socket::INET -e '
+  my $server = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die;
+  $| = 1; print "serving\n";
+  while (my $client = $server->accept) { my $line = <$client>; print $client "HTTP/1.0 200 OK\r\n\r\nahoy\n"; close $client }'"#;
+
+#[test]
+fn pods_on_two_nodes_talk_by_service_name() -> Result<()> {
+    let space = Namespace::create("talk")?;
+    space.apply(&pod("server", "node-1", SERVE))?;
+    space.apply(&pod("client", "node-2", "sleep infinity"))?;
+    space.apply(
+        r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "server"},
+            "spec": {"selector": {"app": "server"}, "ports": [{"port": 80, "targetPort": 8080}]}}"#,
+    )?;
+    space.wait_ready("pod/server")?;
+    space.wait_ready("pod/client")?;
+    let get = "exec 3<>/dev/tcp/server/80 && printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3";
+    let answer = eventually("an answer by Service name", || space.exec("client", &["bash", "-c", get]))?;
+    ensure!(answer.ends_with("ahoy\n"), "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn a_claim_is_bound_and_its_data_outlives_the_pod() -> Result<()> {
+    let space = Namespace::create("claim")?;
+    for (claim, mode) in [("once", "ReadWriteOnce"), ("many", "ReadWriteMany")] {
+        space.apply(&format!(
+            r#"{{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {{"name": "{claim}"}},
+                "spec": {{"accessModes": ["{mode}"], "resources": {{"requests": {{"storage": "1Mi"}}}}}}}}"#
+        ))?;
+    }
+    let with_volume = |node: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "holder"},
+            "spec": {
+                "nodeName": node, "terminationGracePeriodSeconds": 0,
+                "securityContext": {"runAsUser": 401, "runAsGroup": 401, "fsGroup": 401},
+                "containers": [{"name": "main", "image": TOOLS_IMAGE, "imagePullPolicy": "Never",
+                    "command": ["sleep", "infinity"],
+                    "volumeMounts": [{"name": "once", "mountPath": "/once"}, {"name": "many", "mountPath": "/many"}]}],
+                "volumes": [
+                    {"name": "once", "persistentVolumeClaim": {"claimName": "once"}},
+                    {"name": "many", "persistentVolumeClaim": {"claimName": "many"}}],
+            },
+        })
+        .to_string()
+    };
+    // Written on one node by an ordinary user, read on another.
+    space.apply(&with_volume("node-1"))?;
+    space.wait_ready("pod/holder")?;
+    space.exec("holder", &["bash", "-c", "echo kept | tee /once/file /many/file"])?;
+    space.kubectl(&["delete", "pod", "holder"])?;
+    space.apply(&with_volume("node-2"))?;
+    space.wait_ready("pod/holder")?;
+    let kept = space.exec("holder", &["cat", "/once/file", "/many/file"])?;
+    ensure!(kept == "kept\nkept\n", "{kept:?}");
+    Ok(())
+}
+
+#[test]
+fn exec_logs_and_port_forward_work() -> Result<()> {
+    let space = Namespace::create("reach")?;
+    space.apply(&pod("server", "node-2", SERVE))?;
+    space.wait_ready("pod/server")?;
+    ensure!(space.exec("server", &["hostname"])? == "server\n");
+    eventually("the server's log line", || {
+        let log = space.kubectl(&["logs", "server"])?;
+        ensure!(log == "serving\n", "{log:?}");
+        Ok(())
+    })?;
+    let mut forward = Guard(
+        cluster()?
+            .kubectl()
+            .args(["--namespace", &space.name, "port-forward", "pod/server", ":8080"])
+            .stdout(Stdio::piped())
+            .spawn()?,
+    );
+    let mut line = String::new();
+    BufReader::new(forward.0.stdout.take().context("no output")?).read_line(&mut line)?;
+    let port: u16 = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("127.0.0.1:"))
+        .and_then(|port| port.parse().ok())
+        .with_context(|| format!("no port in {line:?}"))?;
+    let mut connection = TcpStream::connect(("127.0.0.1", port))?;
+    connection.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    ensure!(answer.ends_with("ahoy\n"), "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn no_packet_leaves_the_cluster() -> Result<()> {
+    let space = Namespace::create("closed")?;
+    space.apply(&pod("client", "node-1", "sleep infinity"))?;
+    space.wait_ready("pod/client")?;
+    // A documentation address: there must be no way to it, from a pod, a node or the control plane.
+    let connect = "timeout 5 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80' 2>&1; echo $?";
+    let answer = space.exec("client", &["bash", "-c", connect])?;
+    ensure!(answer.contains("unreachable") || answer.contains("No route"), "{answer:?}");
+    let routes = run(cluster()?.in_control_plane()?.args(["ip", "route", "show", "default"]))?;
+    ensure!(routes.is_empty(), "the control plane has a default route: {routes}");
+    Ok(())
+}
+
+/// What of this machine a cluster could leave traces in.
+fn machine() -> Result<BTreeSet<String>> {
+    let mut seen = BTreeSet::new();
+    let mut add = |kind: &str, text: String| seen.extend(text.lines().map(|line| format!("{kind} {line}")));
+    add("netns", run(Command::new("ip").args(["netns", "list"]))?);
+    add("route", run(Command::new("ip").args(["route", "show", "table", "all"]))?);
+    add("link", run(Command::new("ip").args(["-brief", "link"]))?);
+    add("mount", std::fs::read_to_string("/proc/self/mountinfo")?.lines().filter_map(|line| line.split(' ').nth(4)).collect::<Vec<_>>().join("\n"));
+    add("cgroup", run(Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-path", "*keelson*"]))?);
+    for name in ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"] {
+        add(name, std::fs::read_to_string(Path::new("/proc/sys").join(name))?);
+    }
+    Ok(seen)
+}
+
+fn processes_of(name: &str) -> Result<usize> {
+    let layout = testbed::layout::Layout::of(name)?;
+    Ok(testbed::namespaces::trees(&layout)?.len())
+}
+
+fn up(name: &str) -> Result<Command> {
+    let mut command = xtask()?;
+    command.args(["up", "--no-slurm", "--nodes=1", "--name", name]);
+    Ok(command)
+}
+
+#[test]
+fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed() -> Result<()> {
+    let name = format!("gone-{}", std::process::id());
+    // The other cluster is the one that all tests use: only what has this one's name counts for control groups.
+    let mine = |all: &BTreeSet<String>| -> BTreeSet<String> {
+        all.iter().filter(|line| !line.starts_with("cgroup") || line.contains(&name)).cloned().collect()
+    };
+    let before = mine(&machine()?);
+
+    // Killed in the middle: as soon as it has processes.
+    let mut half = Guard(up(&name)?.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    eventually("the first processes", || {
+        ensure!(processes_of(&name)? > 0, "none yet");
+        Ok(())
+    })?;
+    half.0.kill()?;
+    half.0.wait()?;
+    ensure!(processes_of(&name)? > 0, "nothing outlived the killed start, so this test shows nothing");
+
+    // Starting again heals it; the second time it says that it is there.
+    run(&mut up(&name)?)?;
+    let again = up(&name)?.output()?;
+    let said = String::from_utf8_lossy(&again.stderr);
+    ensure!(again.status.success() && said.contains("running already"), "{said}");
+    let nodes = run(xtask()?.args(["kubectl", "--name", &name, "get", "nodes", "--output=name"]))?;
+    ensure!(nodes == "node/node-1\n", "{nodes:?}");
+
+    run(xtask()?.args(["down", "--name", &name]))?;
+    ensure!(processes_of(&name)? == 0, "processes are left");
+    let after = mine(&machine()?);
+    let left: Vec<_> = after.symmetric_difference(&before).collect();
+    ensure!(left.is_empty(), "the machine is not as it was: {left:?}");
+    // And the other cluster did not notice.
+    kubectl(&["get", "--raw=/readyz"]).map(drop)
+}
+
+#[test]
+fn bad_input_is_refused_with_a_remedy() -> Result<()> {
+    for (words, expected) in [
+        (&["up", "--name", "Not_A_Name"][..], "lower-case letters"),
+        (&["up", "--no-slurm", "--nodes", "0", "--name", "zero"], "1 to 40 real nodes"),
+        (&["kubectl", "--name", "nobody", "get", "nodes"], "cargo xtask up --name nobody"),
+        (&["up", "--kubeconfig", "/nonexistent"], "no such file"),
+        (&["logs", "--name", "nobody", "etcd"], "has no logs"),
+    ] {
+        let output = xtask()?.args(words).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success(), "{words:?} was accepted");
+        ensure!(said.contains(expected), "{words:?} said {said:?}, not {expected:?}");
+    }
+    Ok(())
+}
+
+/// A child process that ends with the test.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
