@@ -31,22 +31,22 @@ Maps are merged, null removes, anything else replaces, `false`, `0` and empty li
 {{- end -}}
 
 {{- define "slurm.patchList" -}}
-{{- $out := list -}}
-{{- $patches := dict -}}
-{{- $rest := list -}}
-{{- range index . 1 -}}
-{{- $id := include "slurm.itemId" . -}}
-{{- if $id -}}{{- $_ := set $patches $id . -}}{{- else -}}{{- $rest = append $rest . -}}{{- end -}}
+{{- $out := index . 0 -}}
+{{- $byId := dict -}}
+{{- range $out -}}
+{{- with include "slurm.itemId" . -}}{{- $_ := set $byId . true -}}{{- end -}}
 {{- end -}}
-{{- range index . 0 -}}
-{{- $id := include "slurm.itemId" . -}}
-{{- if and $id (hasKey $patches $id) -}}
-{{- include "slurm.patch" (list . (get $patches $id)) -}}
-{{- $_ := unset $patches $id -}}
+{{- range $new := index . 1 -}}
+{{- $id := include "slurm.itemId" $new -}}
+{{- if and $id (hasKey $byId $id) -}}
+{{- range $out -}}
+{{- if eq (include "slurm.itemId" .) $id -}}{{- include "slurm.patch" (list . $new) -}}{{- end -}}
 {{- end -}}
-{{- $out = append $out . -}}
+{{- else -}}
+{{- $out = append $out $new -}}
 {{- end -}}
-{{- concat $out (values $patches) $rest | toJson -}}
+{{- end -}}
+{{- $out | toJson -}}
 {{- end -}}
 
 {{- define "slurm.itemId" -}}
