@@ -4,6 +4,7 @@
 
 pub mod catalogue;
 pub mod cgroup_conf;
+pub mod gres_conf;
 pub mod hostlist;
 pub mod merge;
 pub mod sizing;
@@ -11,4 +12,5 @@ pub mod slurm_conf;
 pub mod slurmdbd_conf;
 pub mod sshd_config;
 pub mod syntax;
+pub mod topology;
 pub mod value;

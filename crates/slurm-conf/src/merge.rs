@@ -351,7 +351,7 @@ impl Merge {
             }
             if let Some(why) = refusal_of(refusals, key) {
                 self.find(statement, FindingKind::Refused { why });
-            } else if taken.contains(&identity) {
+            } else if file == File::Slurm && taken.contains(&identity) {
                 self.find(statement, FindingKind::NameTaken { name: value.clone() });
             } else {
                 if let Some(first) = seen.get(&identity)
