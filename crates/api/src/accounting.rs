@@ -26,25 +26,18 @@ use crate::status::{Condition, Endpoint};
     derive = "Default",
     doc = "slurmdbd, which stores the job records of one or more clusters in a database.",
     crates(kube_core = "::kube_core"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
-    )
+    printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self.external || has(self.slurmKeyRef)",
-     "message": "slurmKeyRef must be set when external is false"},
+     "message": "slurmKeyRef must be set when external is false",
+     "fieldPath": ".slurmKeyRef", "reason": "FieldValueRequired"},
     {"rule": "self.external || has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)",
-     "message": "jwtKeyRef or jwtHs256KeyRef must be set when external is false"},
+     "message": "jwtKeyRef or jwtHs256KeyRef must be set when external is false",
+     "fieldPath": ".jwtKeyRef", "reason": "FieldValueRequired"},
     {"rule": "!self.external || has(self.externalConfig)",
-     "message": "externalConfig must be set when external is true"},
+     "message": "externalConfig must be set when external is true",
+     "fieldPath": ".externalConfig", "reason": "FieldValueRequired"},
 ]))]
 pub struct AccountingSpec {
     /// Secret key that holds the auth/slurm key (`slurm.key`). Required unless `external`.

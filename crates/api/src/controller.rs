@@ -32,27 +32,21 @@ use crate::status::{Condition, Endpoint};
     derive = "Default",
     doc = "A Slurm cluster: its slurmctld and the configuration that every other part of the cluster uses.",
     crates(kube_core = "::kube_core"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
-    )
+    printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self.external || has(self.slurmKeyRef)",
-     "message": "slurmKeyRef must be set when external is false"},
+     "message": "slurmKeyRef must be set when external is false",
+     "fieldPath": ".slurmKeyRef", "reason": "FieldValueRequired"},
     {"rule": "self.external || has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)",
-     "message": "jwtKeyRef or jwtHs256KeyRef must be set when external is false"},
+     "message": "jwtKeyRef or jwtHs256KeyRef must be set when external is false",
+     "fieldPath": ".jwtKeyRef", "reason": "FieldValueRequired"},
     {"rule": "!self.external || has(self.externalConfig)",
-     "message": "externalConfig must be set when external is true"},
+     "message": "externalConfig must be set when external is true",
+     "fieldPath": ".externalConfig", "reason": "FieldValueRequired"},
     {"rule": "!has(self.ha) || !self.ha.enabled || (has(self.persistence) && self.persistence.enabled && has(self.persistence.existingClaim) && self.persistence.existingClaim.size() > 0)",
-     "message": "slurm high availability (HA) mode requires existing PVC with an access mode of ReadWriteMany: set persistence.enabled to true and persistence.existingClaim to its name"},
+     "message": "slurm high availability (HA) mode requires existing PVC with an access mode of ReadWriteMany: set persistence.enabled to true and persistence.existingClaim to its name",
+     "fieldPath": ".persistence", "reason": "FieldValueInvalid"},
 ]))]
 pub struct ControllerSpec {
     /// Slurm's `ClusterName`, at most 40 characters. `<namespace>_<name>` when absent. Cannot be changed: slurmctld

@@ -1,12 +1,13 @@
 //! The CRDs, made from the types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
 };
 use kube_core::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::json;
 
+use crate::well_known::condition::READY;
 use crate::{
     Accounting, AccountingSpec, AccountingStatus, Controller, ControllerSpec, ControllerStatus, LoginSet,
     LoginSetSpec, LoginSetStatus, NodeSet, NodeSetSpec, NodeSetStatus, RestApi, RestApiSpec, RestApiStatus,
@@ -73,11 +74,30 @@ where
     let mut crd = K::crd();
     crd.spec.names.list_kind = Some(format!("{kind}List"));
     for version in &mut crd.spec.versions {
+        version
+            .additional_printer_columns
+            .get_or_insert_default()
+            .extend(ready_columns(kind));
         version.schema = Some(CustomResourceValidation {
             open_api_v3_schema: Some(schema.clone()),
         });
     }
     Ok(crd)
+}
+
+/// Our columns stand behind the peer's, whose order scripts may rely on.
+fn ready_columns(kind: &str) -> [CustomResourceColumnDefinition; 2] {
+    let of_ready = |name: &str, field: &str| CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: "string".to_owned(),
+        json_path: format!(r#".status.conditions[?(@.type=="{READY}")].{field}"#),
+        ..CustomResourceColumnDefinition::default()
+    };
+    // The peer's READY column of a NodeSet is a number of pods.
+    [
+        of_ready(if kind == "NodeSet" { "HEALTHY" } else { "READY" }, "status"),
+        of_ready("REASON", "reason"),
+    ]
 }
 
 fn root_schema<Spec: JsonSchema, Status: JsonSchema>() -> Result<JSONSchemaProps, serde_json::Error> {

@@ -7,12 +7,17 @@
 //! Nothing here talks to a server, reads a clock or starts a task.
 
 #![warn(missing_docs)]
+#![expect(
+    clippy::doc_markdown,
+    reason = "field docs become CRD descriptions, where Kubernetes kinds read as plain words"
+)]
 
 pub mod accounting;
 pub mod controller;
 mod crd;
 pub mod defaults;
 pub mod loginset;
+pub mod merge;
 pub mod metrics;
 pub mod names;
 pub mod nodeset;

@@ -35,22 +35,13 @@ use crate::status::{Condition, Endpoint};
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".status.replicas"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
-    )
+    printcolumn = r#"{"name": "REPLICAS", "type": "integer", "jsonPath": ".status.replicas"}"#,
+    printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "has(self.sssdConfRef) || (has(self.sssd) && !self.sssd.enabled)",
-     "message": "sssdConfRef must be set, or sssd.enabled must be false"},
+     "message": "sssdConfRef must be set, or sssd.enabled must be false",
+     "fieldPath": ".sssdConfRef", "reason": "FieldValueRequired"},
 ]))]
 pub struct LoginSetSpec {
     /// Controller whose cluster the login pods belong to. Cannot be changed.
@@ -161,6 +152,6 @@ pub struct LoginSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
     /// Label selector of the login pods, for autoscalers.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
 }

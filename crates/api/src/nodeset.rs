@@ -37,45 +37,15 @@ use crate::status::Condition;
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "DESIRED", type_ = "integer", json_path = ".status.desired"),
-    printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".status.replicas"),
-    printcolumn(name = "UPDATED", type_ = "integer", json_path = ".status.updatedReplicas"),
-    printcolumn(name = "READY", type_ = "integer", json_path = ".status.readyReplicas"),
-    printcolumn(
-        name = "IDLE",
-        type_ = "integer",
-        json_path = ".status.slurmIdle",
-        priority = 1
-    ),
-    printcolumn(
-        name = "ALLOCATED",
-        type_ = "integer",
-        json_path = ".status.slurmAllocated",
-        priority = 1
-    ),
-    printcolumn(
-        name = "DOWN",
-        type_ = "integer",
-        json_path = ".status.slurmDown",
-        priority = 1
-    ),
-    printcolumn(
-        name = "DRAIN",
-        type_ = "integer",
-        json_path = ".status.slurmDrain",
-        priority = 1
-    ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "HEALTHY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
-    )
+    printcolumn = r#"{"name": "DESIRED", "type": "integer", "jsonPath": ".status.desired"}"#,
+    printcolumn = r#"{"name": "REPLICAS", "type": "integer", "jsonPath": ".status.replicas"}"#,
+    printcolumn = r#"{"name": "UPDATED", "type": "integer", "jsonPath": ".status.updatedReplicas"}"#,
+    printcolumn = r#"{"name": "READY", "type": "integer", "jsonPath": ".status.readyReplicas"}"#,
+    printcolumn = r#"{"name": "IDLE", "type": "integer", "jsonPath": ".status.slurmIdle", "priority": 1}"#,
+    printcolumn = r#"{"name": "ALLOCATED", "type": "integer", "jsonPath": ".status.slurmAllocated", "priority": 1}"#,
+    printcolumn = r#"{"name": "DOWN", "type": "integer", "jsonPath": ".status.slurmDown", "priority": 1}"#,
+    printcolumn = r#"{"name": "DRAIN", "type": "integer", "jsonPath": ".status.slurmDrain", "priority": 1}"#,
+    printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 pub struct NodeSetSpec {
     /// Controller that the workers register with. Cannot be changed.
@@ -239,7 +209,8 @@ pub enum PruneSlurmNodeRecords {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "has(self.sssdConfRef) || (has(self.sssd) && !self.sssd.enabled)",
-     "message": "sssdConfRef must be set, or sssd.enabled must be false"},
+     "message": "sssdConfRef must be set, or sssd.enabled must be false",
+     "fieldPath": ".sssdConfRef", "reason": "FieldValueRequired"},
 ]))]
 pub struct Ssh {
     /// Whether sshd runs in the workers.
@@ -289,7 +260,8 @@ pub struct Partition {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self.type != 'ScheduledUpdate' || (has(self.scheduledUpdate) && has(self.scheduledUpdate.startTime) && has(self.scheduledUpdate.duration))",
-     "message": "scheduledUpdate.startTime and scheduledUpdate.duration are required when type is ScheduledUpdate"},
+     "message": "scheduledUpdate.startTime and scheduledUpdate.duration are required when type is ScheduledUpdate",
+     "fieldPath": ".scheduledUpdate", "reason": "FieldValueRequired"},
 ]))]
 pub struct UpdateStrategy {
     /// Which way.
@@ -449,7 +421,7 @@ pub struct NodeSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Hash of the newest revision, the value of the workers' label `controller.kubernetes.io/hash`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node_set_hash: String,
     /// How often a revision's name was already taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -463,7 +435,7 @@ pub struct NodeSetStatus {
     #[schemars(extend("nullable" = true))]
     pub ordinal_to_node: Option<BTreeMap<String, String>>,
     /// Label selector of the workers, for autoscalers.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
     /// Slurm node names of the workers, as a host list.
     #[serde(default, skip_serializing_if = "Option::is_none")]

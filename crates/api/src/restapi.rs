@@ -26,17 +26,7 @@ use crate::status::{Condition, Endpoint};
     derive = "Default",
     doc = "slurmrestd: Slurm's REST API, for programs and for the operator itself.",
     crates(kube_core = "::kube_core"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
-    )
+    printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 pub struct RestApiSpec {
     /// Controller whose cluster is served.

@@ -27,23 +27,14 @@ use crate::status::Condition;
     derive = "Default",
     doc = "A JSON Web Token for one Slurm user, kept in a Secret and renewed before it expires.",
     crates(kube_core = "::kube_core"),
-    printcolumn(name = "USER", type_ = "string", json_path = ".spec.username"),
-    printcolumn(name = "IAT", type_ = "date", json_path = ".status.issuedAt"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
-    )
+    printcolumn = r#"{"name": "USER", "type": "string", "jsonPath": ".spec.username"}"#,
+    printcolumn = r#"{"name": "IAT", "type": "date", "jsonPath": ".status.issuedAt"}"#,
+    printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)",
-     "message": "jwtKeyRef or jwtHs256KeyRef must be set"},
+     "message": "jwtKeyRef or jwtHs256KeyRef must be set",
+     "fieldPath": ".jwtKeyRef", "reason": "FieldValueRequired"},
 ]))]
 pub struct TokenSpec {
     /// Secret key that holds the HS256 key by which the token is signed. Cannot be changed.

@@ -1,0 +1,319 @@
+//! What users write, over what the operator builds: pods, containers, Services.
+//!
+//! The rules are those of Kubernetes' strategic merge on the pod schema, on raw JSON, so that unknown fields pass and a
+//! written `false`, `0` or `""` counts:
+//! - absent keeps ours, `null` deletes ours, maps merge key by key, scalars are taken as written;
+//! - keyed lists (`env`, `volumes`, …) merge element by element, ours first, then what the user adds; `[]` adds nothing;
+//! - all other lists are replaced, by `[]` too; only a container's `args` are put behind ours;
+//! - of fields that exclude each other (probe handlers, volume sources, `value`/`valueFrom`) the user's stays alone.
+//!
+//! Pure: values in, values out. Nothing here can fail on what a user wrote; the API server judges the result.
+
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec, ServiceSpec};
+use serde_json::{Map, Value};
+
+use crate::overrides::{Metadata, PodTemplate, RawObject, ServiceOverride};
+
+/// Why a merge gave no result: one of our own objects could not be written as JSON.
+#[derive(Debug, thiserror::Error)]
+#[error("the {what} that the operator built cannot be written as JSON")]
+pub struct MergeError {
+    what: &'static str,
+    #[source]
+    source: serde_json::Error,
+}
+
+/// The operator's container with the user's changes.
+pub fn merge_container(ours: &Container, user: Option<&RawObject>) -> Result<Value, MergeError> {
+    let mut merged = to_json("container", ours)?;
+    if let Some(user) = user {
+        merge_value(Shape::Container, &mut merged, &user.0);
+    }
+    Ok(merged)
+}
+
+/// The operator's pod spec with the user's changes. The containers in `ours` may be results of [`merge_container`].
+pub fn merge_pod_spec(mut ours: Value, user: Option<&RawObject>) -> Value {
+    if let Some(user) = user {
+        merge_value(Shape::PodSpec, &mut ours, &user.0);
+    }
+    ours
+}
+
+/// The operator's pod template with the user's changes: first those to single containers of ours by name (`slurmd`,
+/// `logfile`, …), then those to the whole pod.
+///
+/// Labels and annotations: the object's own (`inherited`), the user's template over them, the operator's over both,
+/// because selectors and rollouts depend on them.
+pub fn merge_pod_template(
+    ours: &PodTemplateSpec,
+    inherited: &Metadata,
+    containers: &[(&str, Option<&RawObject>)],
+    user: Option<&PodTemplate>,
+) -> Result<Value, MergeError> {
+    let written = ours.metadata.clone().unwrap_or_default();
+    let own = Metadata {
+        labels: written.labels,
+        annotations: written.annotations,
+    };
+    let user_metadata = user
+        .and_then(|template| template.metadata.clone())
+        .unwrap_or_default();
+    let metadata = layer_metadata([inherited, &user_metadata, &own]);
+
+    let mut template = to_json("pod template", ours)?;
+    if let Value::Object(fields) = &mut template {
+        let slot = fields
+            .entry("metadata")
+            .or_insert_with(|| Value::Object(Map::new()));
+        for (key, map) in [("labels", metadata.labels), ("annotations", metadata.annotations)] {
+            if let (Value::Object(slot), Some(map)) = (&mut *slot, map) {
+                slot.insert(
+                    key.into(),
+                    map.into_iter().map(|(k, v)| (k, Value::from(v))).collect(),
+                );
+            }
+        }
+        let mut spec = fields.remove("spec").unwrap_or_else(|| Value::Object(Map::new()));
+        for (name, user) in containers {
+            if let (Some(container), Some(user)) = (container_mut(&mut spec, name), user) {
+                merge_value(Shape::Container, container, &user.0);
+            }
+        }
+        let spec = merge_pod_spec(spec, user.and_then(|template| template.spec.as_ref()));
+        fields.insert("spec".into(), spec);
+    }
+    Ok(template)
+}
+
+fn container_mut<'a>(spec: &'a mut Value, name: &str) -> Option<&'a mut Value> {
+    spec.as_object_mut()?
+        .iter_mut()
+        .filter(|(field, _)| matches!(field.as_str(), "containers" | "initContainers"))
+        .filter_map(|(_, list)| list.as_array_mut())
+        .flatten()
+        .find(|container| container.get("name").is_some_and(|n| n == name))
+}
+
+/// The operator's Service with the user's changes. Selector entries of ours stand; a port with our port's name or number
+/// changes ours; `externalIPs` is dropped because it lets a namespace take over foreign traffic (CVE-2020-8554).
+pub fn merge_service_spec(ours: &ServiceSpec, user: Option<&ServiceOverride>) -> Result<Value, MergeError> {
+    let mut merged = to_json("Service", ours)?;
+    let Some(written) = user.and_then(|service| service.spec.as_ref()) else {
+        return Ok(merged);
+    };
+    let selector = merged.get("selector").cloned();
+    let mut written = written.0.clone();
+    written.remove("externalIPs");
+    merge_value(Shape::ServiceSpec, &mut merged, &written);
+    if let (Value::Object(fields), Some(Value::Object(selector))) = (&mut merged, selector) {
+        let slot = fields
+            .entry("selector")
+            .or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(slot) = slot {
+            slot.extend(selector);
+        }
+    }
+    Ok(merged)
+}
+
+/// Labels and annotations of several layers; later layers win.
+pub fn layer_metadata<'a>(layers: impl IntoIterator<Item = &'a Metadata>) -> Metadata {
+    let mut merged = Metadata::default();
+    for layer in layers {
+        for (into, from) in [
+            (&mut merged.labels, &layer.labels),
+            (&mut merged.annotations, &layer.annotations),
+        ] {
+            if let Some(from) = from {
+                into.get_or_insert_default().extend(from.clone());
+            }
+        }
+    }
+    merged
+}
+
+fn to_json(what: &'static str, ours: &impl serde::Serialize) -> Result<Value, MergeError> {
+    serde_json::to_value(ours).map_err(|source| MergeError { what, source })
+}
+
+/// Which part of the pod or Service schema a JSON object is: what its lists and exclusive fields mean depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    PodSpec,
+    Container,
+    Volume,
+    EnvVar,
+    EnvSource,
+    Probe,
+    Lifecycle,
+    LifecycleHandler,
+    ServiceSpec,
+    Other,
+}
+
+enum List {
+    /// Replaced as a whole.
+    Atomic,
+    /// The user's elements are put behind ours.
+    Appended,
+    /// Elements merge when one of these fields is equal.
+    Keyed {
+        keys: &'static [&'static str],
+        element: Shape,
+    },
+}
+
+impl Shape {
+    /// Patch merge keys of the Kubernetes types.
+    fn list(self, field: &str) -> List {
+        let keyed = |keys, element| List::Keyed { keys, element };
+        match (self, field) {
+            (Self::PodSpec, "containers" | "initContainers" | "ephemeralContainers") => {
+                keyed(&["name"], Self::Container)
+            }
+            (Self::PodSpec, "volumes") => keyed(&["name"], Self::Volume),
+            (Self::PodSpec, "imagePullSecrets" | "resourceClaims" | "schedulingGates") => {
+                keyed(&["name"], Self::Other)
+            }
+            (Self::PodSpec, "hostAliases") => keyed(&["ip"], Self::Other),
+            (Self::PodSpec, "topologySpreadConstraints") => keyed(&["topologyKey"], Self::Other),
+            (Self::Container, "args") => List::Appended,
+            (Self::Container, "env") => keyed(&["name"], Self::EnvVar),
+            (Self::Container, "ports") => keyed(&["containerPort"], Self::Other),
+            (Self::Container, "volumeMounts") => keyed(&["mountPath"], Self::Other),
+            (Self::Container, "volumeDevices") => keyed(&["devicePath"], Self::Other),
+            (Self::ServiceSpec, "ports") => keyed(&["name", "port"], Self::Other),
+            _ => List::Atomic,
+        }
+    }
+
+    fn child(self, field: &str) -> Self {
+        match (self, field) {
+            (Self::Container, "livenessProbe" | "readinessProbe" | "startupProbe") => Self::Probe,
+            (Self::Container, "lifecycle") => Self::Lifecycle,
+            (Self::Lifecycle, "postStart" | "preStop") => Self::LifecycleHandler,
+            (Self::EnvVar, "valueFrom") => Self::EnvSource,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether a field is one of a group of which only one may be set.
+    fn is_exclusive(self, field: &str) -> bool {
+        match self {
+            Self::Volume => field != "name",
+            Self::EnvVar => matches!(field, "value" | "valueFrom"),
+            Self::EnvSource => true,
+            Self::Probe => matches!(field, "exec" | "grpc" | "httpGet" | "tcpSocket"),
+            Self::LifecycleHandler => matches!(field, "exec" | "httpGet" | "sleep" | "tcpSocket"),
+            _ => false,
+        }
+    }
+
+    /// A probe's handler is taken whole: half of ours and half of theirs checks neither daemon.
+    fn is_replaced(self, field: &str) -> bool {
+        self == Self::Probe && self.is_exclusive(field)
+    }
+}
+
+fn merge_value(shape: Shape, ours: &mut Value, user: &Map<String, Value>) {
+    if user.get("$patch").is_some_and(|directive| directive == "replace") {
+        *ours = Value::Object(Map::new());
+    }
+    if !ours.is_object() {
+        *ours = Value::Object(Map::new());
+    }
+    let Value::Object(ours) = ours else { return };
+    if user
+        .iter()
+        .any(|(field, value)| shape.is_exclusive(field) && !value.is_null())
+    {
+        ours.retain(|field, _| !shape.is_exclusive(field) || user.contains_key(field));
+    }
+    for (field, value) in user {
+        if is_directive(field) {
+            continue;
+        }
+        match value {
+            Value::Null => {
+                ours.remove(field);
+            }
+            Value::Object(map) if shape.is_replaced(field) => {
+                ours.insert(field.clone(), without_nulls(&Value::Object(map.clone())));
+            }
+            Value::Object(map) => {
+                let slot = ours.entry(field.clone()).or_insert(Value::Null);
+                merge_value(shape.child(field), slot, map);
+            }
+            Value::Array(list) => {
+                let slot = ours
+                    .entry(field.clone())
+                    .or_insert_with(|| Value::Array(Vec::new()));
+                merge_list(&shape.list(field), slot, list);
+            }
+            scalar => {
+                ours.insert(field.clone(), scalar.clone());
+            }
+        }
+    }
+}
+
+fn merge_list(rule: &List, ours: &mut Value, user: &[Value]) {
+    let Value::Array(ours) = ours else {
+        *ours = user.iter().map(without_nulls).collect();
+        return;
+    };
+    match rule {
+        List::Atomic => *ours = user.iter().map(without_nulls).collect(),
+        List::Appended => ours.extend(user.iter().map(without_nulls)),
+        List::Keyed { keys, element } => {
+            // Elements that the user repeats do not merge with each other: 53/TCP and 53/UDP are two ports.
+            let own = ours.len();
+            for item in user {
+                let position = ours
+                    .iter()
+                    .take(own)
+                    .position(|candidate| same_key(keys, candidate, item));
+                match (position.and_then(|at| ours.get_mut(at)), item) {
+                    (Some(slot), Value::Object(_)) if is_delete(item) => *slot = Value::Null,
+                    (Some(slot), Value::Object(map)) => merge_value(*element, slot, map),
+                    (None, Value::Object(_)) if is_delete(item) => {}
+                    (_, item) => ours.push(without_nulls(item)),
+                }
+            }
+            ours.retain(|item| !item.is_null());
+        }
+    }
+}
+
+fn same_key(keys: &[&str], ours: &Value, user: &Value) -> bool {
+    keys.iter()
+        .any(|key| matches!((ours.get(key), user.get(key)), (Some(a), Some(b)) if a == b))
+}
+
+fn is_delete(element: &Value) -> bool {
+    element
+        .get("$patch")
+        .is_some_and(|directive| directive == "delete")
+}
+
+/// Directives of patches are no fields; the API server would refuse them.
+fn is_directive(field: &str) -> bool {
+    field == "$patch"
+        || field == "$retainKeys"
+        || field.starts_with("$setElementOrder/")
+        || field.starts_with("$deleteFromPrimitiveList/")
+}
+
+/// `null` asks for a deletion; where there is nothing of ours to delete, it has done its work.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(field, value)| !value.is_null() && !is_directive(field))
+            .map(|(field, value)| (field.clone(), without_nulls(value)))
+            .collect(),
+        Value::Array(list) => list.iter().map(without_nulls).collect(),
+        scalar => scalar.clone(),
+    }
+}
