@@ -12,6 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+/// The Kubernetes version that is rendered for; a helm built from source would assume one of years ago.
+const KUBERNETES: &str = "1.37.1";
+
 /// A file of cases for one chart.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +82,7 @@ impl Table {
                 .args(verb)
                 .arg(Path::new("charts").join(&self.chart));
             command.args(["--namespace", self.namespace.as_deref().unwrap_or("slurm")]);
+            command.args(["--kube-version", KUBERNETES]);
             for file in &case.files {
                 command.arg("--values").arg(file);
             }
