@@ -1,6 +1,376 @@
-//! Container images, built without an engine.
+//! Container images and root file systems, built from locked Debian packages without a container engine.
+//!
+//! `images/<name>/` holds what an image is: `packages` (wanted), `lock` (exact files), `files/` and `settle.sh` (what is
+//! ours in it) and the `Containerfile`, whose last stage says what it runs. A tree is a root file system; an image is
+//! a stack of layers, each the difference between two trees, with our programs on top.
 
-/// The image of a pod's first container.
-pub const PAUSE: &str = "keelson.dev/pause:1";
-/// The image of the cluster's DNS server.
-pub const COREDNS: &str = "keelson.dev/coredns:1";
+mod apt;
+mod containerfile;
+mod layer;
+mod oci;
+mod packages;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::{Cache, Key};
+use crate::command;
+use crate::progress::Progress;
+use containerfile::Stage;
+use oci::Blob;
+use packages::{Lock, Wanted};
+
+/// Debian packages that building images needs on this machine.
+pub const PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap"];
+
+/// What our static programs are compiled for.
+pub const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The image that holds a pod's namespaces.
+pub const PAUSE: &str = "keelson.dev/pause:dev";
+
+/// Cluster DNS.
+pub const COREDNS: &str = "keelson.dev/coredns:dev";
+
+/// The Slurm version of the images, which is their tag.
+pub const SLURM: &str = "26.05";
+
+/// Every image that is made of this checkout.
+const OURS: &[&str] = &[
+    "pause",
+    "slurm-operator",
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+    "slurmrestd",
+    "login",
+    "mariadb",
+];
+
+/// Change this when the way of building changes in a way that no input shows.
+const RECIPE: &str = "image-1";
+
+/// The programs of this checkout that go into images.
+#[derive(Debug, Clone)]
+pub struct OurPrograms {
+    /// The first process of the Slurm images, linked static.
+    pub init: PathBuf,
+    /// The operator.
+    pub keelson: PathBuf,
+}
+
+/// Images, ready to be loaded by a container runtime.
+#[derive(Debug)]
+pub struct Images {
+    /// All of them.
+    pub all: Vec<Image>,
+}
+
+impl Images {
+    /// The files to load. Images that were built together lie in one file, with the layers that they share in it once.
+    pub fn archives(&self) -> Vec<PathBuf> {
+        let mut archives: Vec<PathBuf> = self.all.iter().map(|image| image.archive.clone()).collect();
+        archives.dedup();
+        archives
+    }
+}
+
+/// One image.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// Its whole name, with the tag. The name begins with no registry: images are loaded into nodes.
+    pub name: String,
+    /// `sha256:…` of its manifest.
+    pub digest: String,
+    /// The OCI layout, as a tar file, that holds it.
+    pub archive: PathBuf,
+}
+
+/// The whole name of one of our images.
+pub fn name(short: &str) -> String {
+    let tag = if matches!(
+        short,
+        "slurmctld" | "slurmd" | "slurmdbd" | "slurmrestd" | "login"
+    ) {
+        SLURM
+    } else {
+        "dev"
+    };
+    format!("keelson.dev/{short}:{tag}")
+}
+
+/// Builds every image of the recipes in `recipes` (a checkout's `images` directory).
+pub fn build_all(
+    cache: &Cache,
+    progress: &Progress,
+    recipes: &Path,
+    programs: &OurPrograms,
+) -> Result<Images> {
+    let OurPrograms { init, keelson } = programs;
+    let programs = BTreeMap::from([("init", init.as_path()), ("keelson", keelson.as_path())]);
+    let workshop = Workshop {
+        cache,
+        progress,
+        recipes,
+    };
+    let images = OURS
+        .iter()
+        .map(|short| workshop.image(short, &programs))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(Images {
+        all: workshop.archive(&images)?,
+    })
+}
+
+/// The image of a `CoreDNS` program.
+pub fn coredns(cache: &Cache, program: &Path) -> Result<Image> {
+    let stage = Stage::parse(include_str!("../../../../images/coredns/Containerfile"))?;
+    let workshop = Workshop {
+        cache,
+        progress: &Progress::new(false),
+        recipes: Path::new(""),
+    };
+    let image = workshop.assemble("coredns", &stage, &BTreeMap::from([("coredns", program)]))?;
+    workshop
+        .archive(&[image])?
+        .pop()
+        .context("an archive of one image is empty")
+}
+
+/// The root file system of the testbed's nodes.
+pub fn node_root(cache: &Cache, progress: &Progress, recipes: &Path) -> Result<PathBuf> {
+    Workshop {
+        cache,
+        progress,
+        recipes,
+    }
+    .tree("node")
+}
+
+/// A root file system with every daemon of a Slurm version (`26.05`, `24.11`) and a database server.
+pub fn slurm_root(cache: &Cache, progress: &Progress, recipes: &Path, version: &str) -> Result<PathBuf> {
+    Workshop {
+        cache,
+        progress,
+        recipes,
+    }
+    .tree(&format!("slurm-{version}"))
+}
+
+/// Takes the newest packages of every list into its lock.
+pub fn update_locks(cache: &Cache, progress: &Progress, recipes: &Path) -> Result<()> {
+    Workshop {
+        cache,
+        progress,
+        recipes,
+    }
+    .update_locks()
+}
+
+/// What the steps of building share.
+#[derive(Debug, Clone, Copy)]
+struct Workshop<'a> {
+    cache: &'a Cache,
+    progress: &'a Progress,
+    recipes: &'a Path,
+}
+
+impl Workshop<'_> {
+    /// The root file system that an image's packages make, without our programs.
+    fn tree(&self, name: &str) -> Result<PathBuf> {
+        let entry = self.cache.get_or_build("trees", &self.tree_key(name)?, |place| {
+            let lock = Lock::read(self.recipes, name)?;
+            self.progress.step(
+                &format!("root file system {name} (once, about half a minute)"),
+                |step| {
+                    let log = self.log(name);
+                    let store = self.cache.root().join("packages");
+                    step.note("fetching packages");
+                    apt::fetch(&lock, &store, &log)?;
+                    step.note("installing packages");
+                    let mut make = Command::new("sh");
+                    make.arg(self.recipes.join("tree.sh"))
+                        .arg(name)
+                        .arg(&store)
+                        .arg(place.join("root"));
+                    command::run(&mut make, &log)
+                },
+            )
+        })?;
+        Ok(entry.join("root"))
+    }
+
+    /// Writes images into one archive.
+    fn archive(&self, images: &[oci::Image]) -> Result<Vec<Image>> {
+        let key = images.iter().fold(Key::new(RECIPE), |key, image| {
+            key.text(&image.name).text(&image.digest)
+        });
+        let entry = self.cache.get_or_build("archives", &key.finish(), |place| {
+            let title = format!(
+                "archive of {} images ({} layers)",
+                images.len(),
+                oci::distinct_layers(images)
+            );
+            self.progress
+                .step(&title, |_| oci::write_archive(images, &place.join("images.tar")))
+        })?;
+        let archive = entry.join("images.tar");
+        let described = |image: &oci::Image| Image {
+            name: image.name.clone(),
+            digest: image.digest.clone(),
+            archive: archive.clone(),
+        };
+        Ok(images.iter().map(described).collect())
+    }
+
+    /// Takes the newest packages of every list into its lock.
+    fn update_locks(&self) -> Result<()> {
+        let mut releases: BTreeMap<String, apt::Release> = BTreeMap::new();
+        let mut names: Vec<String> = Vec::new();
+        for entry in
+            fs::read_dir(self.recipes).with_context(|| format!("cannot read {}", self.recipes.display()))?
+        {
+            let entry = entry?;
+            if entry.path().join("packages").exists() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        for name in names {
+            let wanted = Wanted::read(self.recipes, &name)?;
+            self.progress.step(&format!("newest packages for {name}"), |_| {
+                if !releases.contains_key(&wanted.suite) {
+                    let release = apt::Release::open(&wanted.suite, &self.log("lock"))?;
+                    releases.insert(wanted.suite.clone(), release);
+                }
+                let release = releases
+                    .get(&wanted.suite)
+                    .context("a release just opened is missing")?;
+                let path = self.recipes.join(&name).join("lock");
+                fs::write(&path, release.resolve(&wanted)?.text())
+                    .with_context(|| format!("cannot write {}", path.display()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn image(&self, short: &str, programs: &BTreeMap<&str, &Path>) -> Result<oci::Image> {
+        self.assemble(
+            short,
+            &Stage::read(&self.recipes.join(short).join("Containerfile"))?,
+            programs,
+        )
+    }
+
+    fn assemble(&self, short: &str, stage: &Stage, programs: &BTreeMap<&str, &Path>) -> Result<oci::Image> {
+        let mut layers = Vec::new();
+        let mut ours = Vec::new();
+        for copy in &stage.copies {
+            if copy.from == "tree" {
+                layers.extend(self.tree_layers(short)?);
+            } else {
+                let Some(program) = programs.get(copy.from.as_str()) else {
+                    bail!(
+                        "image {short} needs the program {}, which was not built",
+                        copy.from
+                    );
+                };
+                ours.push((copy.target.as_str(), *program));
+            }
+        }
+        if !ours.is_empty() {
+            layers.push(self.program_layer(&ours)?);
+        }
+        oci::Image::assemble(&name(short), stage, layers)
+    }
+
+    /// A tree as layers: those of the tree that it includes, and what it adds.
+    fn tree_layers(&self, name: &str) -> Result<Vec<Blob>> {
+        let parent = Wanted::read(self.recipes, name)?.parent;
+        let mut layers = Vec::new();
+        let mut key = Key::new(RECIPE).text(&self.tree_key(name)?);
+        if let Some(parent) = &parent {
+            layers = self.tree_layers(parent)?;
+            key = key.text(&self.tree_key(parent)?);
+        }
+        layers.push(self.layer(&key.finish(), |output| {
+            let below = parent.as_deref().map(|parent| self.tree(parent)).transpose()?;
+            layer::write_difference(below.as_deref(), &self.tree(name)?, output)
+        })?);
+        Ok(layers)
+    }
+
+    fn program_layer(&self, programs: &[(&str, &Path)]) -> Result<Blob> {
+        let mut key = Key::new(RECIPE);
+        for (target, program) in programs {
+            key = key.text(target).file(program)?;
+        }
+        self.layer(&key.finish(), |output| layer::write_programs(programs, output))
+    }
+
+    fn layer(&self, key: &str, write: impl FnOnce(&Path) -> Result<()>) -> Result<Blob> {
+        let entry = self.cache.get_or_build("layers", key, |place| {
+            let file = place.join("layer.tar");
+            write(&file)?;
+            Ok(fs::write(place.join("sha256"), apt::sha256(&file)?)?)
+        })?;
+        let sha256 = fs::read_to_string(entry.join("sha256")).context("a cached layer has no hash")?;
+        Ok(Blob {
+            file: entry.join("layer.tar"),
+            sha256,
+        })
+    }
+
+    /// The hash of everything that a tree is made of.
+    fn tree_key(&self, name: &str) -> Result<String> {
+        let mut key = Key::new(RECIPE).text(name).file(&self.recipes.join("tree.sh"))?;
+        let mut files = vec![self.recipes.join(name).join("lock")];
+        let mut next = Some(name.to_owned());
+        while let Some(name) = next {
+            let directory = self.recipes.join(&name);
+            files.extend(
+                [directory.join("settle.sh")]
+                    .into_iter()
+                    .filter(|file| file.exists()),
+            );
+            collect(&directory.join("files"), &mut files)?;
+            next = Wanted::read(self.recipes, &name)?.parent;
+        }
+        for file in files {
+            let path = file
+                .strip_prefix(self.recipes)
+                .unwrap_or(&file)
+                .to_string_lossy()
+                .into_owned();
+            key = key.text(&path).file(&file)?;
+        }
+        Ok(key.finish())
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.cache.root().join("logs").join(format!("image-{name}.log"))
+    }
+}
+
+/// Every file below a directory that may not exist, sorted.
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    if !directory.exists() {
+        return Ok(());
+    }
+    let mut entries: Vec<PathBuf> = fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<_>>()?;
+    entries.sort();
+    for entry in entries {
+        if entry.is_dir() {
+            collect(&entry, files)?
+        } else {
+            files.push(entry)
+        }
+    }
+    Ok(())
+}
