@@ -1,3 +1,5 @@
 #!/bin/sh
 set -eu
-install -d -o 401 -g 401 var/lib/mysql run/mysqld
+echo 'mysql:x:999:999::/var/lib/mysql:/usr/sbin/nologin' >>etc/passwd
+echo 'mysql:x:999:' >>etc/group
+install -d -o 999 -g 999 var/lib/mysql run/mysqld

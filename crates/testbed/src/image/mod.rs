@@ -24,6 +24,8 @@ use containerfile::Stage;
 use oci::Blob;
 use packages::{Lock, Wanted};
 
+pub use apt::sha256;
+
 /// Debian packages that building images needs on this machine.
 pub const PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap"];
 
@@ -110,6 +112,17 @@ pub fn build_all(
     recipes: &Path,
     programs: &OurPrograms,
 ) -> Result<Images> {
+    build(cache, progress, recipes, programs, OURS)
+}
+
+/// Builds the images of these short names into one archive.
+pub fn build(
+    cache: &Cache,
+    progress: &Progress,
+    recipes: &Path,
+    programs: &OurPrograms,
+    shorts: &[&str],
+) -> Result<Images> {
     let OurPrograms { init, keelson } = programs;
     let programs = BTreeMap::from([("init", init.as_path()), ("keelson", keelson.as_path())]);
     let workshop = Workshop {
@@ -117,7 +130,7 @@ pub fn build_all(
         progress,
         recipes,
     };
-    let images = OURS
+    let images = shorts
         .iter()
         .map(|short| workshop.image(short, &programs))
         .collect::<Result<Vec<_>>>()?;
@@ -316,7 +329,7 @@ impl Workshop<'_> {
         let entry = self.cache.get_or_build("layers", key, |place| {
             let file = place.join("layer.tar");
             write(&file)?;
-            Ok(fs::write(place.join("sha256"), apt::sha256(&file)?)?)
+            Ok(fs::write(place.join("sha256"), sha256(&file)?)?)
         })?;
         let sha256 = fs::read_to_string(entry.join("sha256")).context("a cached layer has no hash")?;
         Ok(Blob {
@@ -367,9 +380,9 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     entries.sort();
     for entry in entries {
         if entry.is_dir() {
-            collect(&entry, files)?
+            collect(&entry, files)?;
         } else {
-            files.push(entry)
+            files.push(entry);
         }
     }
     Ok(())
