@@ -1,0 +1,199 @@
+//! Everything that is watched, and the indexes by which it is found.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{
+    apps::v1::{ControllerRevision, Deployment, StatefulSet},
+    core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service},
+    policy::v1::PodDisruptionBudget,
+};
+use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
+use keelson_runtime::{Cache, Key};
+use kube::{Resource, ResourceExt, core::PartialObjectMeta};
+
+/// Objects of one namespace.
+pub const NAMESPACE: &str = "namespace";
+/// Children by `namespace/kind/name` of the controlling owner.
+pub const OWNER: &str = "owner";
+/// Objects by `namespace/name` of the Controller that they belong to.
+pub const CONTROLLER: &str = "controller";
+/// Pods by the node that they run on.
+pub const NODE: &str = "node";
+/// Custom resources by `kind/namespace/name` of what they refer to.
+pub const REFERENCE: &str = "reference";
+
+#[derive(Debug)]
+pub struct Caches {
+    pub controllers: Arc<Cache<Controller>>,
+    pub accountings: Arc<Cache<Accounting>>,
+    pub restapis: Arc<Cache<RestApi>>,
+    pub nodesets: Arc<Cache<NodeSet>>,
+    pub loginsets: Arc<Cache<LoginSet>>,
+    pub tokens: Arc<Cache<Token>>,
+    pub stateful_sets: Arc<Cache<StatefulSet>>,
+    pub deployments: Arc<Cache<Deployment>>,
+    pub services: Arc<Cache<Service>>,
+    pub pods: Arc<Cache<Pod>>,
+    pub nodes: Arc<Cache<Node>>,
+    pub claims: Arc<Cache<PersistentVolumeClaim>>,
+    pub disruption_budgets: Arc<Cache<PodDisruptionBudget>>,
+    pub revisions: Arc<Cache<ControllerRevision>>,
+    pub secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
+    pub config_maps: Arc<Cache<PartialObjectMeta<ConfigMap>>>,
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self {
+            controllers: cache(&[(REFERENCE, references_of_controller)]),
+            accountings: cache(&[(REFERENCE, references_of_accounting)]),
+            restapis: cache(&[(CONTROLLER, |r: &RestApi| vec![sibling(r, &r.spec.controller_ref.name)])]),
+            nodesets: cache(&[
+                (CONTROLLER, |n: &NodeSet| vec![sibling(n, &n.spec.controller_ref.name)]),
+                (REFERENCE, references_of_nodeset),
+            ]),
+            loginsets: cache(&[
+                (CONTROLLER, |l: &LoginSet| vec![sibling(l, &l.spec.controller_ref.name)]),
+                (REFERENCE, references_of_loginset),
+            ]),
+            tokens: cache(&[(REFERENCE, references_of_token)]),
+            stateful_sets: cache(&[(OWNER, owner_of)]),
+            deployments: cache(&[(OWNER, owner_of)]),
+            services: cache(&[(OWNER, owner_of)]),
+            pods: cache(&[(OWNER, owner_of), (NODE, node_of)]),
+            nodes: cache(&[]),
+            claims: cache(&[(OWNER, owner_of)]),
+            disruption_budgets: cache(&[(OWNER, owner_of)]),
+            revisions: cache(&[(OWNER, owner_of)]),
+            secrets: cache(&[]),
+            config_maps: cache(&[]),
+        }
+    }
+}
+
+fn cache<K: ResourceExt>(indexes: &[(&'static str, fn(&K) -> Vec<String>)]) -> Arc<Cache<K>> {
+    Arc::new(Cache::new(indexes))
+}
+
+impl Caches {
+    /// Resolves when every kind has been listed once.
+    pub async fn synced(&self) {
+        let Self {
+            controllers,
+            accountings,
+            restapis,
+            nodesets,
+            loginsets,
+            tokens,
+            stateful_sets,
+            deployments,
+            services,
+            pods,
+            nodes,
+            claims,
+            disruption_budgets,
+            revisions,
+            secrets,
+            config_maps,
+        } = self;
+        tokio::join!(
+            controllers.synced(),
+            accountings.synced(),
+            restapis.synced(),
+            nodesets.synced(),
+            loginsets.synced(),
+            tokens.synced(),
+            stateful_sets.synced(),
+            deployments.synced(),
+            services.synced(),
+            pods.synced(),
+            nodes.synced(),
+            claims.synced(),
+            disruption_budgets.synced(),
+            revisions.synced(),
+            secrets.synced(),
+            config_maps.synced(),
+        );
+    }
+}
+
+/// `namespace/name` of an object beside this one.
+pub fn sibling<K: ResourceExt>(object: &K, name: &str) -> String {
+    Key::new(object.namespace().unwrap_or_default(), name).to_string()
+}
+
+/// Index value of [`OWNER`].
+pub fn owned_by_value(kind: &str, namespace: &str, name: &str) -> String {
+    format!("{namespace}/{kind}/{name}")
+}
+
+/// Index value of [`REFERENCE`].
+pub fn reference_value(kind: &str, namespace: &str, name: &str) -> String {
+    format!("{kind}/{namespace}/{name}")
+}
+
+fn owner_of<K: ResourceExt>(child: &K) -> Vec<String> {
+    let namespace = child.namespace().unwrap_or_default();
+    child
+        .owner_references()
+        .iter()
+        .filter(|owner| owner.controller == Some(true))
+        .map(|owner| owned_by_value(&owner.kind, &namespace, &owner.name))
+        .collect()
+}
+
+fn node_of(pod: &Pod) -> Vec<String> {
+    pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
+}
+
+fn secret<K: Resource>(object: &K, name: &str) -> String {
+    reference_value("Secret", object.meta().namespace.as_deref().unwrap_or_default(), name)
+}
+
+fn config_map<K: Resource>(object: &K, name: &str) -> String {
+    reference_value("ConfigMap", object.meta().namespace.as_deref().unwrap_or_default(), name)
+}
+
+fn references_of_controller(controller: &Controller) -> Vec<String> {
+    let spec = &controller.spec;
+    let scripts = [
+        &spec.config_file_refs,
+        &spec.prolog_script_refs,
+        &spec.epilog_script_refs,
+        &spec.prolog_slurmctld_script_refs,
+        &spec.epilog_slurmctld_script_refs,
+    ];
+    let namespace = controller.namespace().unwrap_or_default();
+    let accounting = spec.accounting_ref.iter().map(|r| reference_value("Accounting", &namespace, &r.name));
+    let claims = spec.existing_claim().map(|claim| reference_value("PersistentVolumeClaim", &namespace, claim));
+    let keys = spec.slurm_key_ref.iter().chain(spec.jwt_key()).map(|key| secret(controller, &key.name));
+    let maps = scripts
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|reference| &reference.name)
+        .chain(spec.jwks_key_ref.iter().map(|key| &key.name))
+        .map(|name| config_map(controller, name));
+    keys.chain(maps).chain(accounting).chain(claims).collect()
+}
+
+fn references_of_accounting(accounting: &Accounting) -> Vec<String> {
+    let spec = &accounting.spec;
+    let password = spec.storage_config.iter().map(|storage| &storage.password_key_ref);
+    let secrets = spec.slurm_key_ref.iter().chain(spec.jwt_key()).chain(password);
+    let maps = spec.jwks_key_ref.iter().map(|key| config_map(accounting, &key.name));
+    secrets.map(|key| secret(accounting, &key.name)).chain(maps).collect()
+}
+
+fn references_of_loginset(loginset: &LoginSet) -> Vec<String> {
+    loginset.spec.sssd_conf_ref.iter().map(|key| secret(loginset, &key.name)).collect()
+}
+
+fn references_of_nodeset(nodeset: &NodeSet) -> Vec<String> {
+    let sssd = nodeset.spec.ssh.as_ref().and_then(|ssh| ssh.sssd_conf_ref.as_ref());
+    sssd.into_iter().map(|key| secret(nodeset, &key.name)).collect()
+}
+
+fn references_of_token(token: &Token) -> Vec<String> {
+    token.spec.jwt_key().into_iter().map(|key| secret(token, &key.name)).collect()
+}

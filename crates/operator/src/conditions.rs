@@ -1,0 +1,88 @@
+//! Conditions by the rules of Kubernetes: a transition time moves only when the status does.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Whether a condition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl Holds {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Yes => "True",
+            Self::No => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for Holds {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
+}
+
+/// A finding to be shown, without its history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub kind: &'static str,
+    pub holds: Holds,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Finding {
+    pub fn new(kind: &'static str, holds: impl Into<Holds>, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, holds: holds.into(), reason, message: message.into() }
+    }
+}
+
+/// The conditions for these findings, in their order; times are kept where the status did not change. Conditions of
+/// other types that somebody else set are left to them.
+pub fn compute(before: &[Condition], findings: Vec<Finding>, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+    findings
+        .into_iter()
+        .map(|Finding { kind, holds, reason, message }| {
+            let status = holds.as_str();
+            let since = before
+                .iter()
+                .find(|known| known.type_ == kind && known.status == status)
+                .map_or_else(|| Time(whole_seconds(now)), |known| known.last_transition_time.clone());
+            Condition {
+                type_: kind.to_owned(),
+                status: status.to_owned(),
+                reason: reason.to_owned(),
+                message,
+                observed_generation: generation,
+                last_transition_time: since,
+            }
+        })
+        .collect()
+}
+
+/// The API server keeps whole seconds; what we compare with what it kept must have no others.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transition_time_moves_only_with_the_status() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let ready = |holds: bool, message: &str| vec![Finding::new("Ready", holds, "R", message)];
+        let first = compute(&[], ready(false, "a"), Some(1), at(10));
+        let same = compute(&first, ready(false, "b"), Some(2), at(20));
+        assert_eq!(same[0].last_transition_time.0, at(10));
+        assert_eq!((same[0].message.as_str(), same[0].observed_generation), ("b", Some(2)));
+        let changed = compute(&same, ready(true, "c"), Some(2), at(30));
+        assert_eq!(changed[0].last_transition_time.0, at(30));
+    }
+}

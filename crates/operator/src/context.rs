@@ -1,0 +1,61 @@
+//! What every controller is given to do its work.
+
+use std::{fmt, sync::Arc};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use keelson_runtime::{Clock, Key, apply::Writer, contents::Contents, events::Events, metrics::Metrics};
+use kube::Client;
+
+use crate::{caches::Caches, triggers::Triggers};
+
+/// Settings that come from flags.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Node condition types whose text becomes the reason of a drain.
+    pub propagated_node_conditions: Vec<String>,
+    /// The DNS domain of the Kubernetes cluster, such as `cluster.local`.
+    pub cluster_domain: String,
+}
+
+pub struct Context {
+    pub client: Client,
+    pub caches: Arc<Caches>,
+    pub triggers: Triggers,
+    pub secrets: Contents<Secret>,
+    pub config_maps: Contents<ConfigMap>,
+    pub events: Events,
+    pub clock: Clock,
+    pub metrics: Metrics,
+    pub settings: Settings,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Writes as the field manager of one controller.
+    pub fn writer(&self, manager: &'static str) -> Writer {
+        Writer::new(self.client.clone(), manager, self.metrics.clone())
+    }
+
+    /// The Secret of this name, with its content.
+    pub async fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Secret>>, keelson_runtime::contents::Error> {
+        self.secrets.get(&Key::new(namespace, name)).await
+    }
+
+    /// The ConfigMap of this name, with its content.
+    pub async fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<ConfigMap>>, keelson_runtime::contents::Error> {
+        self.config_maps.get(&Key::new(namespace, name)).await
+    }
+}

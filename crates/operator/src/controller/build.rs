@@ -1,0 +1,277 @@
+//! The children of a Controller: two Services, the configuration, the StatefulSet. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, Service},
+};
+use keelson_api::{
+    Controller,
+    merge::MergeError,
+    well_known::{
+        HOSTNAME_TOPOLOGY_KEY, annotation, app, component, container, dir, file, label, port, slurm, volume as volumes,
+    },
+};
+use keelson_runtime::apply::Desired;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slurm_conf::{cgroup_conf, merge as conf_merge, slurm_conf as conf};
+
+use super::validate::{Internal, State, Validated};
+use crate::children::{
+    checksum, container as containers,
+    metadata::{Metadata, owned_by, selector},
+    pod,
+    service::{self, Service as ServiceParts},
+    volume,
+};
+
+const RECONFIGURE_SCRIPT: &str = include_str!("scripts/reconfigure.sh");
+
+/// Why the children cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Conf(#[from] conf_merge::Error),
+    #[error(transparent)]
+    Merge(#[from] MergeError),
+}
+
+/// What a Controller consists of.
+#[derive(Debug)]
+pub struct Children {
+    pub config: Desired<ConfigMap>,
+    /// Absent when slurmctld runs elsewhere.
+    pub daemon: Option<Daemon>,
+    pub config_hash: String,
+    /// Lines of the user's that are not used, for a person.
+    pub findings: Vec<String>,
+}
+
+#[derive(Debug)]
+pub struct Daemon {
+    pub internal_service: Desired<Service>,
+    pub service: Desired<Service>,
+    pub stateful_set: Desired<StatefulSet>,
+}
+
+pub fn build(controller: &Controller, validated: &Validated) -> Result<Children, Error> {
+    let (files, findings) = render(validated)?;
+    let config_hash = checksum::of_texts(&files);
+    let daemon = match validated {
+        Validated::External(_) => None,
+        Validated::Internal(internal) => Some(Daemon {
+            internal_service: build_internal_service(controller),
+            service: build_service(controller)?,
+            stateful_set: build_stateful_set(controller, internal, &config_hash),
+        }),
+    };
+    Ok(Children { config: build_config(controller, &files), daemon, config_hash, findings })
+}
+
+fn render(validated: &Validated) -> Result<(BTreeMap<String, String>, Vec<String>), Error> {
+    let (rendered, cgroup) = match validated {
+        Validated::External(external) => (conf::render_external(external)?, false),
+        Validated::Internal(internal) => (conf::render(&internal.conf)?, internal.cgroup_conf),
+    };
+    let mut files = BTreeMap::from([(file::SLURM_CONF.to_owned(), rendered.text)]);
+    if cgroup {
+        let text = cgroup_conf::render(cgroup_conf::CgroupPlugin::default(), "")?.text;
+        files.insert(file::CGROUP_CONF.to_owned(), text);
+    }
+    Ok((files, rendered.findings.iter().map(ToString::to_string).collect()))
+}
+
+fn labels(controller: &Controller) -> Vec<(&'static str, String)> {
+    vec![
+        (label::APP, app::SLURMCTLD.to_owned()),
+        (label::INSTANCE, controller.name_any()),
+        (label::COMPONENT, component::CONTROLLER.to_owned()),
+    ]
+}
+
+fn metadata(controller: &Controller) -> Metadata {
+    Metadata::inherited(controller).with_labels(labels(controller))
+}
+
+fn namespace(controller: &Controller) -> String {
+    controller.namespace().unwrap_or_default()
+}
+
+fn build_config(controller: &Controller, files: &BTreeMap<String, String>) -> Desired<ConfigMap> {
+    let metadata = metadata(controller).of_object(
+        &namespace(controller),
+        &controller.config_name(),
+        &[owned_by(controller)],
+    );
+    Desired::new(json!({ "metadata": metadata, "data": files }))
+}
+
+fn build_internal_service(controller: &Controller) -> Desired<Service> {
+    Desired::new(service::headless(ServiceParts {
+        namespace: &namespace(controller),
+        name: &controller.internal_service_name(),
+        metadata: metadata(controller),
+        owners: vec![owned_by(controller)],
+        selector: selector(app::SLURMCTLD, &controller.name_any()),
+        port_name: app::SLURMCTLD,
+        port: i32::from(port::SLURMCTLD),
+        user: None,
+    }))
+}
+
+fn build_service(controller: &Controller) -> Result<Desired<Service>, MergeError> {
+    let user = controller.spec.service.as_ref();
+    Ok(Desired::new(service::public(ServiceParts {
+        namespace: &namespace(controller),
+        name: &controller.controller_name(),
+        metadata: metadata(controller),
+        owners: vec![owned_by(controller)],
+        selector: selector(app::SLURMCTLD, &controller.name_any()),
+        port_name: app::SLURMCTLD,
+        port: keelson_api::names::service_port(user, port::SLURMCTLD),
+        user,
+    })?))
+}
+
+fn build_stateful_set(controller: &Controller, internal: &Internal, config_hash: &str) -> Desired<StatefulSet> {
+    let name = controller.name_any();
+    let user_metadata = controller.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
+    let base = Metadata::inherited(controller).with_override(user_metadata).with_labels(labels(controller));
+    let mut spec = json!({
+        "replicas": controller.replicas(),
+        "revisionHistoryLimit": 0,
+        "serviceName": controller.internal_service_name(),
+        "selector": { "matchLabels": selector(app::SLURMCTLD, &name) },
+        "template": build_pod_template(controller, internal, &base, config_hash),
+    });
+    if let (State::Template, Value::Object(spec)) = (&internal.state, &mut spec) {
+        spec.insert("volumeClaimTemplates".into(), json!([claim_template(controller)]));
+    }
+    let metadata = base.of_object(&namespace(controller), &controller.controller_name(), &[owned_by(controller)]);
+    Desired::new(json!({ "metadata": metadata, "spec": spec }))
+}
+
+fn claim_template(controller: &Controller) -> Value {
+    let mut spec = json!(controller.spec.persistence);
+    if let Value::Object(fields) = &mut spec {
+        for ours in ["enabled", "existingClaim", "deletionPolicy"] {
+            fields.remove(ours);
+        }
+        fields.entry("accessModes").or_insert_with(|| json!(["ReadWriteOnce"]));
+        fields.entry("resources").or_insert_with(|| json!({ "requests": { "storage": "4Gi" } }));
+    } else {
+        spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "4Gi" } } });
+    }
+    json!({ "metadata": { "name": volumes::STATESAVE }, "spec": spec })
+}
+
+fn build_pod_template(controller: &Controller, internal: &Internal, base: &Metadata, config_hash: &str) -> Value {
+    let spec = &controller.spec;
+    // The JWT key has no part in this: slurmctld reads it anew for each token, a changed key needs no restart.
+    let mut hashes = vec![(annotation::SLURM_KEY_HASH, internal.slurm_key_hash.clone())];
+    if !spec.inplace_reconfigure {
+        let whole = checksum::of_bytes(format!("{config_hash}{}", internal.user_files_hash).as_bytes());
+        hashes.push((annotation::SLURM_CONFIG_HASH, whole));
+    }
+    let metadata = base
+        .clone()
+        .with_annotations(hashes)
+        .with_annotations([(annotation::DEFAULT_CONTAINER, container::SLURMCTLD.to_owned())]);
+
+    let mut sidecars = Vec::new();
+    if spec.inplace_reconfigure {
+        sidecars.push(reconfigure(controller));
+    }
+    sidecars.push(containers::logfile(file::SLURMCTLD_LOG, Some(slurm::UID), spec.logfile.as_ref()));
+    let pod_spec = json!({
+        "automountServiceAccountToken": false,
+        "securityContext": containers::unprivileged_pod(slurm::UID),
+        "containers": [slurmctld(controller)],
+        "initContainers": sidecars,
+        "volumes": pod_volumes(controller, internal),
+    });
+    let mut template = pod::template(&metadata, pod_spec, spec.template.as_ref());
+    if controller.replicas() > 1 {
+        keep_apart(&mut template, &controller.name_any());
+    }
+    template
+}
+
+/// Adds to what the user wrote that no two slurmctlds share a machine; one alone goes anywhere.
+fn keep_apart(template: &mut Value, instance: &str) {
+    let term = json!({
+        "labelSelector": { "matchLabels": selector(app::SLURMCTLD, instance) },
+        "topologyKey": HOSTNAME_TOPOLOGY_KEY,
+    });
+    let Some(Value::Object(spec)) = template.get_mut("spec") else { return };
+    let mut slot = spec.entry("affinity").or_insert_with(|| json!({}));
+    for field in ["podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"] {
+        let Value::Object(fields) = slot else { return };
+        let empty = if field == "podAntiAffinity" { json!({}) } else { json!([]) };
+        slot = fields.entry(field).or_insert(empty);
+    }
+    if let Value::Array(terms) = slot {
+        terms.push(term);
+    }
+}
+
+fn slurmctld(controller: &Controller) -> Value {
+    // Only the slurmctld in charge says that it is ready; with backups that would hold up every rollout.
+    let ready = if controller.replicas() > 1 { slurm::LIVEZ } else { slurm::READYZ };
+    let base = json!({
+        "name": container::SLURMCTLD,
+        "ports": [containers::port(app::SLURMCTLD, port::SLURMCTLD)],
+        "startupProbe": containers::patient(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
+        "livenessProbe": containers::patient(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
+        "readinessProbe": containers::http_probe(ready, app::SLURMCTLD),
+        "securityContext": containers::unprivileged(slurm::UID),
+        "volumeMounts": [
+            volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),
+            volume::mount(volumes::RUN, dir::RUN),
+            volume::mount(volumes::STATESAVE, &controller.state_save_dir()),
+            volume::mount(volumes::SLURM_AUTHSOCKET, dir::SLURMCTLD_RUN),
+            volume::mount(volumes::SLURM_LOGFILE, dir::LOG),
+        ],
+    });
+    pod::container(base, controller.spec.slurmctld.as_ref())
+}
+
+fn reconfigure(controller: &Controller) -> Value {
+    let base = json!({
+        "name": container::RECONFIGURE,
+        "command": ["tini", "-g", "--", "bash", "-c", RECONFIGURE_SCRIPT],
+        "restartPolicy": "Always",
+        "securityContext": containers::unprivileged(slurm::UID),
+        "volumeMounts": [
+            volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),
+            volume::read_only(volumes::SLURM_AUTHSOCKET, dir::SLURMCTLD_RUN),
+        ],
+    });
+    pod::container(base, controller.spec.reconfigure.as_ref())
+}
+
+fn pod_volumes(controller: &Controller, internal: &Internal) -> Vec<Value> {
+    // slurmctld demands that its group can read the files, and scripts must be executable for it.
+    const GROUP_EXECUTABLE: i32 = 0o610;
+    let mut sources = vec![
+        volume::config_map(&controller.config_name()),
+        volume::secret_key(&internal.slurm_key, file::SLURM_KEY, None),
+        volume::secret_key(&internal.jwt_key, file::JWT_KEY, None),
+    ];
+    sources.extend(internal.config_maps.iter().map(|name| volume::config_map(name)));
+    sources.extend(internal.jwks.iter().map(|jwks| volume::jwks(jwks, file::JWKS)));
+    let mut all = vec![
+        volume::projected(volumes::SLURM_ETC, GROUP_EXECUTABLE, sources),
+        volume::memory(volumes::SLURM_LOGFILE),
+        volume::memory(volumes::RUN),
+        volume::scratch(volumes::SLURM_AUTHSOCKET),
+    ];
+    match &internal.state {
+        State::Template => {}
+        State::Claim(claim) => all.push(volume::claim(volumes::STATESAVE, claim)),
+        State::Scratch => all.push(volume::scratch(volumes::STATESAVE)),
+    }
+    all
+}

@@ -1,0 +1,96 @@
+//! Reads what a Controller is built from and what exists of it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
+};
+use keelson_api::{Accounting, Controller, NodeSet};
+use keelson_runtime::{Key, contents};
+use kube::ResourceExt;
+
+use crate::{
+    caches::{CONTROLLER, OWNER, owned_by_value},
+    context::Context,
+};
+
+/// Everything that the other steps look at.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    pub controller: Arc<Controller>,
+    pub accounting: Option<Arc<Accounting>>,
+    /// The NodeSets that register with this Controller, by name.
+    pub nodesets: Vec<Arc<NodeSet>>,
+    pub slurm_key: Option<Arc<Secret>>,
+    pub jwt_key: Option<Arc<Secret>>,
+    /// Every ConfigMap that the spec names; `None` where there is none of that name.
+    pub config_maps: BTreeMap<String, Option<Arc<ConfigMap>>>,
+    /// The claim that the spec names, if it does.
+    pub claim: Option<Arc<PersistentVolumeClaim>>,
+    /// Kubernetes nodes, for NodeSets that want a worker on each.
+    pub kubernetes_nodes: usize,
+    pub live: Live,
+}
+
+/// The children as they are.
+#[derive(Debug, Clone, Default)]
+pub struct Live {
+    pub internal_service: Option<Arc<Service>>,
+    pub service: Option<Arc<Service>>,
+    pub config: Option<Arc<ConfigMap>>,
+    pub stateful_set: Option<Arc<StatefulSet>>,
+    pub pods: Vec<Arc<Pod>>,
+}
+
+pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<Observed, contents::Error> {
+    let caches = &context.caches;
+    let namespace = controller.namespace().unwrap_or_default();
+    let here = |name: &str| Key::new(&namespace, name);
+    let spec = &controller.spec;
+
+    let mut config_maps = BTreeMap::new();
+    for name in config_map_names(&controller) {
+        let map = context.config_map(&namespace, &name).await?;
+        config_maps.insert(name, map);
+    }
+    let mut keys = [None, None];
+    for (slot, reference) in keys.iter_mut().zip([spec.slurm_key_ref.as_ref(), spec.jwt_key()]) {
+        if let Some(reference) = reference {
+            *slot = context.secret(&namespace, &reference.name).await?;
+        }
+    }
+    let [slurm_key, jwt_key] = keys;
+    let workload = controller.controller_name();
+    let pods = caches.pods.find(OWNER, &owned_by_value("StatefulSet", &namespace, &workload));
+    Ok(Observed {
+        accounting: spec.accounting_ref.as_ref().and_then(|r| caches.accountings.get(&here(&r.name))),
+        nodesets: caches.nodesets.find(CONTROLLER, &Key::of(controller.as_ref()).to_string()),
+        slurm_key,
+        jwt_key,
+        config_maps,
+        claim: spec.existing_claim().and_then(|claim| caches.claims.get(&here(claim))),
+        kubernetes_nodes: caches.nodes.len(),
+        live: Live {
+            internal_service: caches.services.get(&here(&controller.internal_service_name())),
+            service: caches.services.get(&here(&workload)),
+            config: context.config_map(&namespace, &controller.config_name()).await?,
+            stateful_set: caches.stateful_sets.get(&here(&workload)),
+            pods,
+        },
+        controller,
+    })
+}
+
+fn config_map_names(controller: &Controller) -> Vec<String> {
+    let spec = &controller.spec;
+    let lists = [
+        &spec.config_file_refs,
+        &spec.prolog_script_refs,
+        &spec.epilog_script_refs,
+        &spec.prolog_slurmctld_script_refs,
+        &spec.epilog_slurmctld_script_refs,
+    ];
+    let names = lists.into_iter().flatten().flatten().map(|reference| reference.name.clone());
+    names.chain(spec.jwks_key_ref.iter().map(|key| key.name.clone())).collect()
+}

@@ -1,0 +1,215 @@
+//! From a Controller as a user writes it to the objects and the status, without a cluster.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+};
+use keelson_api::{Accounting, Controller, NodeSet};
+use serde_json::{Value, json};
+
+use super::{
+    build::{self, Children},
+    observe::{Live, Observed},
+    status::{self, Outcome},
+    validate,
+};
+
+use crate::problem::Problem;
+
+fn secret(key: &str) -> Arc<Secret> {
+    Arc::new(Secret {
+        data: Some(BTreeMap::from([(key.to_owned(), ByteString(b"secret".to_vec()))])),
+        ..Secret::default()
+    })
+}
+
+fn controller(spec: Value) -> Controller {
+    let mut object = json!({
+        "apiVersion": "slinky.slurm.net/v1beta1",
+        "kind": "Controller",
+        "metadata": { "name": "slurm", "namespace": "slurm", "uid": "uid-controller", "generation": 3 },
+        "spec": {
+            "slurmKeyRef": { "name": "auth-slurm", "key": "slurm.key" },
+            "jwtKeyRef": { "name": "auth-jwt", "key": "jwt.key" },
+            "slurmctld": { "image": "slurmctld:1" },
+            "logfile": { "image": "login:1" },
+        },
+    });
+    merge(object.pointer_mut("/spec").unwrap(), spec);
+    serde_json::from_value(object).unwrap()
+}
+
+fn merge(into: &mut Value, from: Value) {
+    for (key, value) in from.as_object().unwrap() {
+        into[key] = value.clone();
+    }
+}
+
+fn nodeset(name: &str, spec: Value) -> Arc<NodeSet> {
+    let mut object = json!({
+        "apiVersion": "slinky.slurm.net/v1beta1",
+        "kind": "NodeSet",
+        "metadata": { "name": name, "namespace": "slurm" },
+        "spec": { "controllerRef": { "name": "slurm" } },
+    });
+    merge(object.pointer_mut("/spec").unwrap(), spec);
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+fn observed(spec: Value) -> Observed {
+    Observed {
+        controller: Arc::new(controller(spec)),
+        accounting: None,
+        nodesets: vec![
+            nodeset("slurm-worker-b", json!({ "partition": { "enabled": true, "config": "Default=YES" } })),
+            nodeset("slurm-worker-a", json!({ "template": { "spec": { "hostname": "a-" } } })),
+        ],
+        slurm_key: Some(secret("slurm.key")),
+        jwt_key: Some(secret("jwt.key")),
+        config_maps: BTreeMap::new(),
+        claim: None,
+        kubernetes_nodes: 0,
+        live: Live::default(),
+    }
+}
+
+fn children(observed: &Observed) -> Result<Children, Problem> {
+    let validated = validate::validate(observed)?;
+    Ok(build::build(&observed.controller, &validated).unwrap())
+}
+
+fn slurm_conf(observed: &Observed) -> String {
+    let children = children(observed).unwrap();
+    children.config.value.pointer("/data/slurm.conf").unwrap().as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_plain_controller() {
+    let children = children(&observed(json!({}))).unwrap();
+    let daemon = children.daemon.unwrap();
+    insta::assert_yaml_snapshot!("config", children.config.value);
+    insta::assert_yaml_snapshot!("service", daemon.service.value);
+    insta::assert_yaml_snapshot!("internal-service", daemon.internal_service.value);
+    insta::assert_yaml_snapshot!("stateful-set", daemon.stateful_set.value);
+}
+
+#[test]
+fn with_everything_that_a_user_may_change() {
+    let mut observed = observed(json!({
+        "clusterName": "lab",
+        "inplaceReconfigure": true,
+        "jwksKeyRef": { "name": "jwks", "key": "keys.json" },
+        "configFileRefs": [{ "name": "extra" }],
+        "prologScriptRefs": [{ "name": "prologs" }],
+        "persistence": { "enabled": true, "storageClassName": "fast", "resources": { "requests": { "storage": "8Gi" } } },
+        "template": {
+            "metadata": { "labels": { "team": "hpc" } },
+            "spec": { "tolerations": [{ "operator": "Exists" }], "priorityClassName": "high" },
+        },
+        "slurmctld": { "image": "slurmctld:1", "args": ["-v"], "resources": { "limits": { "cpu": "1" } } },
+        "metrics": { "enabled": true },
+        "extraConf": "SchedulerParameters=bf_continue",
+    }));
+    let map = |files: &[(&str, &str)]| {
+        let data = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        Some(Arc::new(ConfigMap { data: Some(data), ..ConfigMap::default() }))
+    };
+    observed.config_maps = BTreeMap::from([
+        ("extra".to_owned(), map(&[("gres.conf", "AutoDetect=off\n"), ("cgroup.conf", "CgroupPlugin=disabled\n")])),
+        ("jwks".to_owned(), map(&[("keys.json", "{}")])),
+        ("prologs".to_owned(), map(&[("prolog-10.sh", "#!/bin/sh\n")])),
+    ]);
+    let children = children(&observed).unwrap();
+    insta::assert_yaml_snapshot!("full-config", children.config.value);
+    insta::assert_yaml_snapshot!("full-stateful-set", children.daemon.unwrap().stateful_set.value);
+}
+
+#[test]
+fn with_backups_clients_get_every_host_and_no_single_address() {
+    let observed = observed(json!({
+        "ha": { "enabled": true, "backups": 2 },
+        "persistence": { "enabled": true, "existingClaim": "shared" },
+        "template": { "spec": { "affinity": { "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{ "topologyKey": "zone", "labelSelector": {} }],
+        } } } },
+    }));
+    let text = slurm_conf(&observed);
+    assert_eq!(text.matches("SlurmctldHost=").count(), 3, "{text}");
+    assert!(!text.contains("SlurmctldAddr"), "{text}");
+    let set = children(&observed).unwrap().daemon.unwrap().stateful_set.value;
+    let path = "/spec/template/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+    assert_eq!(set.pointer(path).unwrap().as_array().unwrap().len(), 2, "the user's term is kept");
+    assert_eq!(set.pointer("/spec/volumeClaimTemplates"), None);
+    assert_eq!(
+        set.pointer("/spec/template/spec/containers/0/readinessProbe/httpGet/path"),
+        Some(&json!("/livez"))
+    );
+}
+
+#[test]
+fn one_slurmctld_may_run_anywhere() {
+    let set = children(&observed(json!({}))).unwrap().daemon.unwrap().stateful_set.value;
+    assert_eq!(set.pointer("/spec/template/spec/affinity"), None);
+}
+
+#[test]
+fn a_service_on_another_port_is_not_named_in_slurm_conf() {
+    let text = slurm_conf(&observed(json!({ "service": { "port": 7000 } })));
+    assert!(!text.contains("SlurmctldAddr"), "{text}");
+    assert!(slurm_conf(&observed(json!({}))).contains("SlurmctldAddr=slurm-controller.slurm"));
+}
+
+#[test]
+fn an_external_slurmctld_has_only_a_configuration() {
+    let observed = observed(json!({ "external": true, "externalConfig": { "host": "ctl.example.com", "port": 6817 } }));
+    let children = children(&observed).unwrap();
+    assert!(children.daemon.is_none());
+    insta::assert_yaml_snapshot!("external-config", children.config.value);
+}
+
+#[test]
+fn what_is_missing_is_named_and_nothing_is_built() {
+    let mut observed = observed(json!({ "accountingRef": { "name": "db" } }));
+    let message = |observed: &Observed| children(observed).unwrap_err().message;
+    assert_eq!(message(&observed), "Accounting db does not exist");
+    observed.accounting = Some(Arc::new(Accounting::default()));
+    observed.slurm_key = None;
+    assert_eq!(message(&observed), "Secret auth-slurm does not exist");
+    observed.slurm_key = Some(secret("other"));
+    assert_eq!(message(&observed), "Secret auth-slurm has no key \"slurm.key\"");
+}
+
+#[test]
+fn a_user_file_changes_the_pod_unless_it_is_taken_in_live() {
+    let with = |text: &str, inplace: bool| {
+        let mut observed = observed(json!({ "configFileRefs": [{ "name": "extra" }], "inplaceReconfigure": inplace }));
+        let data = BTreeMap::from([("gres.conf".to_owned(), text.to_owned())]);
+        observed.config_maps.insert(
+            "extra".into(),
+            Some(Arc::new(ConfigMap { data: Some(data), ..ConfigMap::default() })),
+        );
+        children(&observed).unwrap().daemon.unwrap().stateful_set.value
+    };
+    assert_ne!(with("a", false), with("b", false));
+    assert_eq!(with("a", true), with("b", true));
+}
+
+#[test]
+fn a_blocked_controller_says_why() {
+    let mut observed = observed(json!({}));
+    observed.jwt_key = None;
+    let problem = children(&observed).unwrap_err();
+    let status = status::compute(&observed, &Outcome::Blocked(&problem), Timestamp::UNIX_EPOCH);
+    insta::assert_yaml_snapshot!("blocked-status", status);
+}
+
+#[test]
+fn a_starting_controller_is_not_ready() {
+    let observed = observed(json!({}));
+    let children = children(&observed).unwrap();
+    let status = status::compute(&observed, &Outcome::Applied(&children), Timestamp::UNIX_EPOCH);
+    insta::assert_yaml_snapshot!("starting-status", status);
+}

@@ -1,0 +1,126 @@
+//! Key Secrets that the operator makes when it is asked to: once, if they do not exist, never again.
+//!
+//! A chart cannot do this without risk: a render that does not see the cluster makes a new key, and a key exchanged under
+//! running daemons cuts them off from each other.
+
+use std::collections::BTreeMap;
+
+use keelson_api::{
+    Controller,
+    references::SecretKeySelector,
+    well_known::{annotation, label},
+};
+use kube::ResourceExt;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+
+/// Set on a Controller: `"true"`, or which of `slurmKey` and `jwtKey`, separated by commas.
+pub const GENERATE: &str = "keelson.dev/generate";
+/// Set on a Controller: JSON, the annotations of the Secrets under the same two names.
+pub const GENERATE_ANNOTATIONS: &str = "keelson.dev/generate-annotations";
+/// Value of the managed-by label of what nobody owns but we made.
+pub const MANAGER: &str = "keelson";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    Slurm,
+    Jwt,
+}
+
+impl KeyKind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Slurm => "slurmKey",
+            Self::Jwt => "jwtKey",
+        }
+    }
+
+    fn length(self) -> usize {
+        match self {
+            Self::Slurm => 1_024,
+            Self::Jwt => 32,
+        }
+    }
+}
+
+/// The keys that this Controller asks for.
+pub fn wanted(controller: &Controller) -> Vec<(KeyKind, SecretKeySelector)> {
+    let Some(asked) = controller.annotations().get(GENERATE) else { return vec![] };
+    let asked_for = |kind: KeyKind| asked == "true" || asked.split(',').any(|word| word.trim() == kind.word());
+    let slurm = controller.spec.slurm_key_ref.iter().map(|key| (KeyKind::Slurm, key));
+    let jwt = controller.spec.jwt_key().map(|key| (KeyKind::Jwt, key));
+    slurm
+        .chain(jwt)
+        .filter(|(kind, key)| asked_for(*kind) && !key.name.is_empty() && !key.key.is_empty())
+        .map(|(kind, key)| (kind, key.clone()))
+        .collect()
+}
+
+/// The Secret for one key. It has no owner: it outlives the cluster, because the state that it belongs to does.
+pub fn build_secret(controller: &Controller, kind: KeyKind, reference: &SecretKeySelector, random: [u8; 32]) -> Value {
+    let mut annotations: BTreeMap<String, String> = controller
+        .annotations()
+        .get(GENERATE_ANNOTATIONS)
+        .and_then(|text| serde_json::from_str::<BTreeMap<String, BTreeMap<String, String>>>(text).ok())
+        .and_then(|mut all| all.remove(kind.word()))
+        .unwrap_or_default();
+    annotations.insert(annotation::GENERATED_KEY.to_owned(), "true".to_owned());
+    json!({
+        "metadata": {
+            "name": reference.name,
+            "namespace": controller.namespace().unwrap_or_default(),
+            "labels": { label::MANAGED_BY: MANAGER },
+            "annotations": annotations,
+        },
+        "type": "Opaque",
+        "stringData": { &reference.key: printable(kind.length(), random) },
+    })
+}
+
+/// Letters and digits, so that the key survives every way of copying it: 1,024 of them hold far more than 256 bits.
+fn printable(length: usize, seed: [u8; 32]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    // StdRng is a cryptographic generator; the seed comes from the operating system.
+    let mut random = StdRng::from_seed(seed);
+    let length = length.max(43);
+    (0..length)
+        .filter_map(|_| ALPHABET.get(usize::from(random.random::<u8>() & 63)))
+        .map(|&letter| char::from(letter))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn controller(generate: Option<&str>) -> Controller {
+        let mut controller = Controller::default();
+        controller.metadata.namespace = Some("ns".into());
+        controller.metadata.annotations = generate.map(|value| BTreeMap::from([(GENERATE.to_owned(), value.to_owned())]));
+        let key = |name: &str, key: &str| SecretKeySelector { name: name.into(), key: key.into(), optional: None };
+        controller.spec.slurm_key_ref = Some(key("auth-slurm", "slurm.key"));
+        controller.spec.jwt_key_ref = Some(key("auth-jwt", "jwt.key"));
+        controller
+    }
+
+    #[test]
+    fn keys_are_made_only_when_asked_for() {
+        let kinds = |generate| wanted(&controller(generate)).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        assert_eq!(kinds(None), []);
+        assert_eq!(kinds(Some("false")), []);
+        assert_eq!(kinds(Some("true")), [KeyKind::Slurm, KeyKind::Jwt]);
+        assert_eq!(kinds(Some("jwtKey")), [KeyKind::Jwt]);
+    }
+
+    #[test]
+    fn a_key_has_no_owner_and_two_keys_differ() {
+        let controller = controller(Some("true"));
+        let reference = controller.spec.slurm_key_ref.clone().unwrap();
+        let one = build_secret(&controller, KeyKind::Slurm, &reference, [1; 32]);
+        let two = build_secret(&controller, KeyKind::Slurm, &reference, [2; 32]);
+        assert_eq!(one.pointer("/metadata/ownerReferences"), None);
+        let text = |secret: &Value| secret.pointer("/stringData/slurm.key").unwrap().as_str().unwrap().to_owned();
+        assert_eq!(text(&one).len(), 1_024);
+        assert_ne!(text(&one), text(&two));
+    }
+}

@@ -1,0 +1,29 @@
+//! Brings the children of a RestApi to their desired form.
+
+use keelson_runtime::apply::Writer;
+
+use super::{build::Children, error::Error, observe::Live};
+use crate::{context::Context, written::apply_child};
+
+pub async fn apply(context: &Context, writer: &Writer, children: &Children, live: &Live) -> Result<(), Error> {
+    let Children { service, deployment, disruption_budget } = children;
+    let caches = &context.caches;
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await.map_err(Error::Apply)?;
+    apply_child(writer, Some(&caches.deployments), deployment, live.deployment.as_ref())
+        .await
+        .map_err(Error::Apply)?;
+    match (disruption_budget, &live.disruption_budget) {
+        // A budget of the chart's with the same name stays the chart's.
+        (_, Some(live)) if live.metadata.owner_references.is_none() => {}
+        (Some(desired), live) => {
+            apply_child(writer, Some(&caches.disruption_budgets), desired, live.as_ref())
+                .await
+                .map_err(Error::Apply)?;
+        }
+        (None, Some(live)) => {
+            writer.delete(live.as_ref()).await.map_err(Error::Apply)?;
+        }
+        (None, None) => {}
+    }
+    Ok(())
+}

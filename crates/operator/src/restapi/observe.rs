@@ -1,0 +1,60 @@
+//! Reads what a RestApi is built from and what exists of it.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret, Service},
+    policy::v1::PodDisruptionBudget,
+};
+use keelson_api::{Controller, RestApi};
+use keelson_runtime::{Key, contents};
+use kube::ResourceExt;
+
+use crate::context::Context;
+
+/// Everything that the other steps look at.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    pub restapi: Arc<RestApi>,
+    pub controller: Option<Arc<Controller>>,
+    pub slurm_key: Option<Arc<Secret>>,
+    /// slurm.conf, which the Controller's own reconcile writes.
+    pub config: Option<Arc<ConfigMap>>,
+    pub live: Live,
+}
+
+/// The children as they are.
+#[derive(Debug, Clone, Default)]
+pub struct Live {
+    pub service: Option<Arc<Service>>,
+    pub deployment: Option<Arc<Deployment>>,
+    pub disruption_budget: Option<Arc<PodDisruptionBudget>>,
+}
+
+pub async fn observe(context: &Context, restapi: Arc<RestApi>) -> Result<Observed, contents::Error> {
+    let caches = &context.caches;
+    let namespace = restapi.namespace().unwrap_or_default();
+    let name = Key::new(&namespace, restapi.restapi_name());
+    let controller = caches.controllers.get(&Key::new(&namespace, &restapi.spec.controller_ref.name));
+    let key = controller.as_ref().and_then(|controller| controller.spec.slurm_key_ref.as_ref());
+    let slurm_key = match key {
+        Some(key) => context.secret(&namespace, &key.name).await?,
+        None => None,
+    };
+    let config = match &controller {
+        Some(controller) => context.config_map(&namespace, &controller.config_name()).await?,
+        None => None,
+    };
+    Ok(Observed {
+        controller,
+        slurm_key,
+        config,
+        live: Live {
+            service: caches.services.get(&name),
+            deployment: caches.deployments.get(&name),
+            disruption_budget: caches.disruption_budgets.get(&name),
+        },
+        restapi,
+    })
+}

@@ -1,0 +1,127 @@
+//! Whom a change concerns. Pure apart from looking into the caches.
+//!
+//! Each function gets one side of a change, old and new alike, so that whoever an object stopped referring to hears of
+//! it as well.
+
+use std::sync::Arc;
+
+use keelson_runtime::{Key, Queue};
+use kube::ResourceExt;
+
+use crate::caches::{CONTROLLER, Caches, NODE, REFERENCE, reference_value, sibling};
+
+/// One queue per controller.
+#[derive(Debug, Default)]
+pub struct Queues {
+    pub controller: Arc<Queue<Key>>,
+    pub accounting: Arc<Queue<Key>>,
+    pub restapi: Arc<Queue<Key>>,
+    pub loginset: Arc<Queue<Key>>,
+    pub nodeset: Arc<Queue<Key>>,
+    pub token: Arc<Queue<Key>>,
+    /// The Slurm connection of each Controller.
+    pub mirror: Arc<Queue<Key>>,
+}
+
+/// Routes changes to queues.
+#[derive(Debug, Clone)]
+pub struct Triggers {
+    pub caches: Arc<Caches>,
+    pub queues: Arc<Queues>,
+}
+
+impl Triggers {
+    fn add_all<K: ResourceExt>(queue: &Queue<Key>, objects: &[Arc<K>]) {
+        for object in objects {
+            queue.add(Key::of(object.as_ref()));
+        }
+    }
+
+    /// A Controller changed: itself, its Slurm connection, and all that register with it.
+    pub fn controller(&self, key: &Key) {
+        self.queues.controller.add(key.clone());
+        self.queues.mirror.add(key.clone());
+        let id = key.to_string();
+        Self::add_all(&self.queues.restapi, &self.caches.restapis.find(CONTROLLER, &id));
+        Self::add_all(&self.queues.loginset, &self.caches.loginsets.find(CONTROLLER, &id));
+        Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(CONTROLLER, &id));
+    }
+
+    /// An Accounting changed: itself, and the configuration of the clusters that use it.
+    pub fn accounting(&self, key: &Key) {
+        self.queues.accounting.add(key.clone());
+        let id = reference_value("Accounting", &key.namespace, &key.name);
+        for controller in self.caches.controllers.find(REFERENCE, &id) {
+            self.queues.controller.add(Key::of(controller.as_ref()));
+        }
+    }
+
+    /// A RestApi changed: itself, and the Slurm connection of its cluster.
+    pub fn restapi(&self, key: &Key, controller: &str) {
+        self.queues.restapi.add(key.clone());
+        self.queues.mirror.add(Key::new(&key.namespace, controller));
+    }
+
+    /// A NodeSet changed: itself; slurm.conf names its partition; siblings share the workers' Service with it.
+    pub fn nodeset(&self, key: &Key, controller: &str) {
+        self.queues.nodeset.add(key.clone());
+        self.queues.controller.add(Key::new(&key.namespace, controller));
+    }
+
+    /// A Secret or ConfigMap changed: whoever refers to it, directly or through its Controller.
+    pub fn content(&self, kind: &str, key: &Key) {
+        let id = reference_value(kind, &key.namespace, &key.name);
+        for controller in self.caches.controllers.find(REFERENCE, &id) {
+            self.controller(&Key::of(controller.as_ref()));
+        }
+        Self::add_all(&self.queues.accounting, &self.caches.accountings.find(REFERENCE, &id));
+        Self::add_all(&self.queues.loginset, &self.caches.loginsets.find(REFERENCE, &id));
+        Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(REFERENCE, &id));
+        Self::add_all(&self.queues.token, &self.caches.tokens.find(REFERENCE, &id));
+    }
+
+    /// A child changed: its owners, by the kind that the reference names. Objects with several owners concern all.
+    pub fn child<K: ResourceExt>(&self, child: &K) {
+        let namespace = child.namespace().unwrap_or_default();
+        for owner in child.owner_references() {
+            let key = Key::new(&namespace, &owner.name);
+            match owner.kind.as_str() {
+                "Controller" => self.queues.controller.add(key),
+                "Accounting" => self.queues.accounting.add(key),
+                "RestApi" => self.queues.restapi.add(key),
+                "LoginSet" => self.queues.loginset.add(key),
+                "NodeSet" => self.queues.nodeset.add(key),
+                "Token" => self.queues.token.add(key),
+                _ => {}
+            }
+        }
+    }
+
+    /// A pod of slurmctld changed: its StatefulSet's owner shows it in its status.
+    pub fn slurmctld_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
+        self.queues.controller.add(Key::new(pod.namespace().unwrap_or_default(), instance));
+    }
+
+    /// A Kubernetes node changed: the NodeSets with workers on it, and those that want one on every node.
+    pub fn node(&self, name: &str) {
+        for pod in self.caches.pods.find(NODE, name) {
+            self.child(pod.as_ref());
+        }
+        for nodeset in self.caches.nodesets.all() {
+            if nodeset.spec.scaling_mode == keelson_api::nodeset::ScalingMode::DaemonSet {
+                self.queues.nodeset.add(Key::of(nodeset.as_ref()));
+            }
+        }
+    }
+
+    /// Something changed in Slurm that concerns the workers of this Controller.
+    pub fn slurm(&self, controller: &Key) {
+        self.queues.controller.add(controller.clone());
+        Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(CONTROLLER, &controller.to_string()));
+    }
+
+    /// The NodeSets of the same Controller as this one.
+    pub fn siblings<K: ResourceExt>(&self, object: &K, controller: &str) {
+        Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(CONTROLLER, &sibling(object, controller)));
+    }
+}
