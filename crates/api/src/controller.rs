@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{TypedLocalObjectReference, TypedObjectReference};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -236,6 +239,44 @@ impl Default for Persistence {
             volume_attributes_class_name: None,
             volume_mode: None,
             volume_name: None,
+        }
+    }
+}
+
+impl Persistence {
+    /// Spec of the claim to make. Without a size or an access mode it gets those that the charts give it; Kubernetes
+    /// would refuse the claim otherwise.
+    pub fn claim_spec(&self) -> PersistentVolumeClaimSpec {
+        let quantities = |map: &Option<BTreeMap<String, Quantity>>| {
+            map.as_ref().map(|map| {
+                map.iter()
+                    .map(|(name, quantity)| (name.clone(), resource::Quantity(quantity.0.to_string())))
+                    .collect()
+            })
+        };
+        let written = self.resources.clone().unwrap_or_default();
+        let mut requests: BTreeMap<String, resource::Quantity> =
+            quantities(&written.requests).unwrap_or_default();
+        requests
+            .entry("storage".to_owned())
+            .or_insert_with(|| resource::Quantity(defaults::STATE_VOLUME_SIZE.to_owned()));
+        PersistentVolumeClaimSpec {
+            access_modes: Some(
+                self.access_modes
+                    .clone()
+                    .unwrap_or_else(|| vec!["ReadWriteOnce".to_owned()]),
+            ),
+            data_source: self.data_source.clone(),
+            data_source_ref: self.data_source_ref.clone(),
+            resources: Some(VolumeResourceRequirements {
+                limits: quantities(&written.limits),
+                requests: Some(requests),
+            }),
+            selector: self.selector.clone(),
+            storage_class_name: self.storage_class_name.clone(),
+            volume_attributes_class_name: self.volume_attributes_class_name.clone(),
+            volume_mode: self.volume_mode.clone(),
+            volume_name: self.volume_name.clone(),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::accounting::StorageConfig;
 use crate::controller::{ClaimPolicy, Controller, ControllerSpec};
 use crate::nodeset::{
     ClaimRetentionPolicy, DrainTimeoutAction, NodeSetDeletionPolicy, NodeSetSpec, RollingUpdate,
@@ -45,6 +46,9 @@ pub(crate) fn storage_database() -> String {
 
 /// Lifetime of a token when the user wrote none.
 pub const TOKEN_LIFETIME: Duration = Duration::from_mins(15);
+
+/// Size of the volume for slurmctld's state when the user wrote none.
+pub const STATE_VOLUME_SIZE: &str = "4Gi";
 
 impl ControllerSpec {
     /// The JWT key that counts: `jwtKeyRef`, else the deprecated `jwtHs256KeyRef`.
@@ -99,6 +103,22 @@ impl AccountingSpec {
     /// The JWT key that counts: `jwtKeyRef`, else the deprecated `jwtHs256KeyRef`.
     pub fn jwt_key(&self) -> Option<&SecretKeySelector> {
         effective_jwt_key(self.jwt_key_ref.as_ref(), self.jwt_hs256_key_ref.as_ref())
+    }
+}
+
+impl StorageConfig {
+    /// Port of the database. A written 0 means the default, as it does for the peer.
+    pub fn port(&self) -> i32 {
+        if self.port == 0 { storage_port() } else { self.port }
+    }
+
+    /// Name of the database. A written "" means the default, as it does for the peer.
+    pub fn database(&self) -> String {
+        if self.database.is_empty() {
+            storage_database()
+        } else {
+            self.database.clone()
+        }
     }
 }
 

@@ -19,6 +19,9 @@ pub enum ScalarError {
     /// Neither a whole number nor a percentage.
     #[error("{0:?} is neither a whole number nor a percentage such as 25%")]
     NumberOrPercent(String),
+    /// Not a Kubernetes quantity.
+    #[error("{0:?} is not a quantity; write a number with a unit, such as 500m, 2 or 10Gi")]
+    Quantity(String),
 }
 
 /// A duration in Go's notation: `90s`, `1h30m`, `1.5h`, `300ms`.
@@ -169,6 +172,87 @@ impl JsonSchema for IntOrString {
 #[serde(transparent)]
 pub struct Quantity(pub IntOrString);
 
+impl Quantity {
+    /// The amount, or why it is none.
+    pub fn parse(&self) -> Result<Amount, ScalarError> {
+        Amount::parse(&self.0.to_string())
+    }
+}
+
+/// A parsed quantity, exact to the smallest unit that Kubernetes knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount {
+    nano: i128,
+}
+
+impl Amount {
+    /// Reads Kubernetes' notation: `1`, `1.5`, `500m`, `10Gi`, `1e3`.
+    pub fn parse(text: &str) -> Result<Self, ScalarError> {
+        parse_quantity(text)
+            .map(|nano| Self { nano })
+            .ok_or_else(|| ScalarError::Quantity(text.to_owned()))
+    }
+
+    /// In whole units, rounded up: CPUs of `1500m` are 2.
+    pub fn ceil(self) -> i128 {
+        let units = self.nano / NANO;
+        if self.nano % NANO > 0 { units + 1 } else { units }
+    }
+
+    /// In MiB, rounded down.
+    pub fn mebibytes(self) -> i128 {
+        self.nano / NANO / (1024 * 1024)
+    }
+}
+
+const NANO: i128 = 1_000_000_000;
+
+fn parse_quantity(text: &str) -> Option<i128> {
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let number_end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(number_end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let digits: i128 = format!("0{whole}{fraction}").parse().ok()?;
+    let point = i32::try_from(fraction.len()).ok()?;
+    let (factor, exponent): (i128, i32) = match suffix {
+        "n" => (1, -9),
+        "u" => (1, -6),
+        "m" => (1, -3),
+        "" => (1, 0),
+        "k" => (1, 3),
+        "M" => (1, 6),
+        "G" => (1, 9),
+        "T" => (1, 12),
+        "P" => (1, 15),
+        "E" => (1, 18),
+        "Ki" => (1 << 10, 0),
+        "Mi" => (1 << 20, 0),
+        "Gi" => (1 << 30, 0),
+        "Ti" => (1 << 40, 0),
+        "Pi" => (1 << 50, 0),
+        "Ei" => (1 << 60, 0),
+        other => (1, other.strip_prefix(['e', 'E'])?.parse().ok()?),
+    };
+    let shift = exponent.checked_add(9)?.checked_sub(point)?;
+    let power = 10_i128.checked_pow(shift.unsigned_abs())?;
+    let scaled = digits.checked_mul(factor)?;
+    // Finer than nano rounds up, as Kubernetes does.
+    let nano = if shift >= 0 {
+        scaled.checked_mul(power)?
+    } else {
+        (scaled + power - 1) / power
+    };
+    Some(if negative { -nano } else { nano })
+}
+
 impl JsonSchema for Quantity {
     fn schema_name() -> Cow<'static, str> {
         "Quantity".into()
@@ -182,5 +266,73 @@ impl JsonSchema for Quantity {
             "anyOf": [{ "type": "integer" }, { "type": "string" }],
             "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("0", Some(0))]
+    #[case("90s", Some(90_000))]
+    #[case("1h30m", Some(5_400_000))]
+    #[case("1.5h", Some(5_400_000))]
+    #[case("300ms", Some(300))]
+    #[case(".5s", Some(500))]
+    #[case("+1m", Some(60_000))]
+    #[case("1d", None)]
+    #[case("30", None)]
+    #[case("-5m", None)]
+    #[case("", None)]
+    #[case("m", None)]
+    #[case("1m 30s", None)]
+    #[case("1.2.3s", None)]
+    #[case("99999999999h", None)]
+    fn durations_are_gos(#[case] text: &str, #[case] millis: Option<u128>) {
+        assert_eq!(GoDuration::from(text).parse().ok().map(|d| d.as_millis()), millis);
+    }
+
+    #[rstest]
+    #[case("1", Some(1_000_000_000))]
+    #[case("1500m", Some(1_500_000_000))]
+    #[case("1.5", Some(1_500_000_000))]
+    #[case(".5", Some(500_000_000))]
+    #[case("1e3", Some(1_000_000_000_000))]
+    #[case("1E", Some(1_000_000_000_000_000_000_000_000_000))]
+    #[case("2Ki", Some(2_048_000_000_000))]
+    #[case("-1", Some(-1_000_000_000))]
+    #[case("0.1n", Some(1))]
+    #[case("1 Gi", None)]
+    #[case("abc", None)]
+    #[case("1GiB", None)]
+    #[case("", None)]
+    #[case(".", None)]
+    #[case("1e99999999999", None)]
+    #[case("99999999999999999999999999999999999999999", None)]
+    fn quantities_are_kubernetes(#[case] text: &str, #[case] nano: Option<i128>) {
+        assert_eq!(Amount::parse(text).ok().map(|amount| amount.nano), nano);
+    }
+
+    #[test]
+    fn equal_quantities_may_be_written_differently() {
+        assert_eq!(Amount::parse("1Gi"), Amount::parse("1024Mi"));
+        assert_eq!(Amount::parse("1500m").map(Amount::ceil), Ok(2));
+        assert_eq!(Amount::parse("1536Mi").map(Amount::mebibytes), Ok(1536));
+    }
+
+    #[rstest]
+    #[case(IntOrString::Int(3), 10, Some(3))]
+    #[case("25%".into(), 10, Some(3))]
+    #[case("25%".into(), 0, Some(0))]
+    #[case("100%".into(), 7, Some(7))]
+    #[case("3".into(), 10, None)]
+    #[case(IntOrString::Int(-1), 10, None)]
+    #[case("-5%".into(), 10, None)]
+    #[case("x%".into(), 10, None)]
+    fn percentages_round_up(#[case] value: IntOrString, #[case] total: u32, #[case] expected: Option<u32>) {
+        assert_eq!(value.scaled_up(total).ok(), expected);
     }
 }
