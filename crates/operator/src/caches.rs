@@ -47,13 +47,19 @@ impl Default for Caches {
         Self {
             controllers: cache(&[(REFERENCE, references_of_controller)]),
             accountings: cache(&[(REFERENCE, references_of_accounting)]),
-            restapis: cache(&[(CONTROLLER, |r: &RestApi| vec![sibling(r, &r.spec.controller_ref.name)])]),
+            restapis: cache(&[(CONTROLLER, |r: &RestApi| {
+                vec![sibling(r, &r.spec.controller_ref.name)]
+            })]),
             nodesets: cache(&[
-                (CONTROLLER, |n: &NodeSet| vec![sibling(n, &n.spec.controller_ref.name)]),
+                (CONTROLLER, |n: &NodeSet| {
+                    vec![sibling(n, &n.spec.controller_ref.name)]
+                }),
                 (REFERENCE, references_of_nodeset),
             ]),
             loginsets: cache(&[
-                (CONTROLLER, |l: &LoginSet| vec![sibling(l, &l.spec.controller_ref.name)]),
+                (CONTROLLER, |l: &LoginSet| {
+                    vec![sibling(l, &l.spec.controller_ref.name)]
+                }),
                 (REFERENCE, references_of_loginset),
             ]),
             tokens: cache(&[(REFERENCE, references_of_token)]),
@@ -143,15 +149,26 @@ fn owner_of<K: ResourceExt>(child: &K) -> Vec<String> {
 }
 
 fn node_of(pod: &Pod) -> Vec<String> {
-    pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
+    pod.spec
+        .iter()
+        .filter_map(|spec| spec.node_name.clone())
+        .collect()
 }
 
 fn secret<K: Resource>(object: &K, name: &str) -> String {
-    reference_value("Secret", object.meta().namespace.as_deref().unwrap_or_default(), name)
+    reference_value(
+        "Secret",
+        object.meta().namespace.as_deref().unwrap_or_default(),
+        name,
+    )
 }
 
 fn config_map<K: Resource>(object: &K, name: &str) -> String {
-    reference_value("ConfigMap", object.meta().namespace.as_deref().unwrap_or_default(), name)
+    reference_value(
+        "ConfigMap",
+        object.meta().namespace.as_deref().unwrap_or_default(),
+        name,
+    )
 }
 
 fn references_of_controller(controller: &Controller) -> Vec<String> {
@@ -164,9 +181,18 @@ fn references_of_controller(controller: &Controller) -> Vec<String> {
         &spec.epilog_slurmctld_script_refs,
     ];
     let namespace = controller.namespace().unwrap_or_default();
-    let accounting = spec.accounting_ref.iter().map(|r| reference_value("Accounting", &namespace, &r.name));
-    let claims = spec.existing_claim().map(|claim| reference_value("PersistentVolumeClaim", &namespace, claim));
-    let keys = spec.slurm_key_ref.iter().chain(spec.jwt_key()).map(|key| secret(controller, &key.name));
+    let accounting = spec
+        .accounting_ref
+        .iter()
+        .map(|r| reference_value("Accounting", &namespace, &r.name));
+    let claims = spec
+        .existing_claim()
+        .map(|claim| reference_value("PersistentVolumeClaim", &namespace, claim));
+    let keys = spec
+        .slurm_key_ref
+        .iter()
+        .chain(spec.jwt_key())
+        .map(|key| secret(controller, &key.name));
     let maps = scripts
         .into_iter()
         .flatten()
@@ -179,21 +205,44 @@ fn references_of_controller(controller: &Controller) -> Vec<String> {
 
 fn references_of_accounting(accounting: &Accounting) -> Vec<String> {
     let spec = &accounting.spec;
-    let password = spec.storage_config.iter().map(|storage| &storage.password_key_ref);
+    let password = spec
+        .storage_config
+        .iter()
+        .map(|storage| &storage.password_key_ref);
     let secrets = spec.slurm_key_ref.iter().chain(spec.jwt_key()).chain(password);
-    let maps = spec.jwks_key_ref.iter().map(|key| config_map(accounting, &key.name));
-    secrets.map(|key| secret(accounting, &key.name)).chain(maps).collect()
+    let maps = spec
+        .jwks_key_ref
+        .iter()
+        .map(|key| config_map(accounting, &key.name));
+    secrets
+        .map(|key| secret(accounting, &key.name))
+        .chain(maps)
+        .collect()
 }
 
 fn references_of_loginset(loginset: &LoginSet) -> Vec<String> {
-    loginset.spec.sssd_conf_ref.iter().map(|key| secret(loginset, &key.name)).collect()
+    loginset
+        .spec
+        .sssd_conf_ref
+        .iter()
+        .map(|key| secret(loginset, &key.name))
+        .collect()
 }
 
 fn references_of_nodeset(nodeset: &NodeSet) -> Vec<String> {
-    let sssd = nodeset.spec.ssh.as_ref().and_then(|ssh| ssh.sssd_conf_ref.as_ref());
+    let sssd = nodeset
+        .spec
+        .ssh
+        .as_ref()
+        .and_then(|ssh| ssh.sssd_conf_ref.as_ref());
     sssd.into_iter().map(|key| secret(nodeset, &key.name)).collect()
 }
 
 fn references_of_token(token: &Token) -> Vec<String> {
-    token.spec.jwt_key().into_iter().map(|key| secret(token, &key.name)).collect()
+    token
+        .spec
+        .jwt_key()
+        .into_iter()
+        .map(|key| secret(token, &key.name))
+        .collect()
 }

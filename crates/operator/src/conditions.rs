@@ -37,31 +37,56 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub fn new(kind: &'static str, holds: impl Into<Holds>, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, holds: holds.into(), reason, message: message.into() }
+    pub fn new(
+        kind: &'static str,
+        holds: impl Into<Holds>,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind,
+            holds: holds.into(),
+            reason,
+            message: message.into(),
+        }
     }
 }
 
 /// The conditions for these findings, in their order; times are kept where the status did not change. Conditions of
 /// other types that somebody else set are left to them.
-pub fn compute(before: &[Condition], findings: Vec<Finding>, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+pub fn compute(
+    before: &[Condition],
+    findings: Vec<Finding>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
     findings
         .into_iter()
-        .map(|Finding { kind, holds, reason, message }| {
-            let status = holds.as_str();
-            let since = before
-                .iter()
-                .find(|known| known.type_ == kind && known.status == status)
-                .map_or_else(|| Time(whole_seconds(now)), |known| known.last_transition_time.clone());
-            Condition {
-                type_: kind.to_owned(),
-                status: status.to_owned(),
-                reason: reason.to_owned(),
-                message,
-                observed_generation: generation,
-                last_transition_time: since,
-            }
-        })
+        .map(
+            |Finding {
+                 kind,
+                 holds,
+                 reason,
+                 message,
+             }| {
+                let status = holds.as_str();
+                let since = before
+                    .iter()
+                    .find(|known| known.type_ == kind && known.status == status)
+                    .map_or_else(
+                        || Time(whole_seconds(now)),
+                        |known| known.last_transition_time.clone(),
+                    );
+                Condition {
+                    type_: kind.to_owned(),
+                    status: status.to_owned(),
+                    reason: reason.to_owned(),
+                    message,
+                    observed_generation: generation,
+                    last_transition_time: since,
+                }
+            },
+        )
         .collect()
 }
 
@@ -81,7 +106,10 @@ mod tests {
         let first = compute(&[], ready(false, "a"), Some(1), at(10));
         let same = compute(&first, ready(false, "b"), Some(2), at(20));
         assert_eq!(same[0].last_transition_time.0, at(10));
-        assert_eq!((same[0].message.as_str(), same[0].observed_generation), ("b", Some(2)));
+        assert_eq!(
+            (same[0].message.as_str(), same[0].observed_generation),
+            ("b", Some(2))
+        );
         let changed = compute(&same, ready(true, "c"), Some(2), at(30));
         assert_eq!(changed[0].last_transition_time.0, at(30));
     }

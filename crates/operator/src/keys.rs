@@ -45,9 +45,16 @@ impl KeyKind {
 
 /// The keys that this Controller asks for.
 pub fn wanted(controller: &Controller) -> Vec<(KeyKind, SecretKeySelector)> {
-    let Some(asked) = controller.annotations().get(GENERATE) else { return vec![] };
-    let asked_for = |kind: KeyKind| asked == "true" || asked.split(',').any(|word| word.trim() == kind.word());
-    let slurm = controller.spec.slurm_key_ref.iter().map(|key| (KeyKind::Slurm, key));
+    let Some(asked) = controller.annotations().get(GENERATE) else {
+        return vec![];
+    };
+    let asked_for =
+        |kind: KeyKind| asked == "true" || asked.split(',').any(|word| word.trim() == kind.word());
+    let slurm = controller
+        .spec
+        .slurm_key_ref
+        .iter()
+        .map(|key| (KeyKind::Slurm, key));
     let jwt = controller.spec.jwt_key().map(|key| (KeyKind::Jwt, key));
     slurm
         .chain(jwt)
@@ -57,7 +64,12 @@ pub fn wanted(controller: &Controller) -> Vec<(KeyKind, SecretKeySelector)> {
 }
 
 /// The Secret for one key. It has no owner: it outlives the cluster, because the state that it belongs to does.
-pub fn build_secret(controller: &Controller, kind: KeyKind, reference: &SecretKeySelector, random: [u8; 32]) -> Value {
+pub fn build_secret(
+    controller: &Controller,
+    kind: KeyKind,
+    reference: &SecretKeySelector,
+    random: [u8; 32],
+) -> Value {
     let mut annotations: BTreeMap<String, String> = controller
         .annotations()
         .get(GENERATE_ANNOTATIONS)
@@ -96,8 +108,13 @@ mod tests {
     fn controller(generate: Option<&str>) -> Controller {
         let mut controller = Controller::default();
         controller.metadata.namespace = Some("ns".into());
-        controller.metadata.annotations = generate.map(|value| BTreeMap::from([(GENERATE.to_owned(), value.to_owned())]));
-        let key = |name: &str, key: &str| SecretKeySelector { name: name.into(), key: key.into(), optional: None };
+        controller.metadata.annotations =
+            generate.map(|value| BTreeMap::from([(GENERATE.to_owned(), value.to_owned())]));
+        let key = |name: &str, key: &str| SecretKeySelector {
+            name: name.into(),
+            key: key.into(),
+            optional: None,
+        };
         controller.spec.slurm_key_ref = Some(key("auth-slurm", "slurm.key"));
         controller.spec.jwt_key_ref = Some(key("auth-jwt", "jwt.key"));
         controller
@@ -105,7 +122,12 @@ mod tests {
 
     #[test]
     fn keys_are_made_only_when_asked_for() {
-        let kinds = |generate| wanted(&controller(generate)).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        let kinds = |generate| {
+            wanted(&controller(generate))
+                .into_iter()
+                .map(|(kind, _)| kind)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(kinds(None), []);
         assert_eq!(kinds(Some("false")), []);
         assert_eq!(kinds(Some("true")), [KeyKind::Slurm, KeyKind::Jwt]);
@@ -119,7 +141,14 @@ mod tests {
         let one = build_secret(&controller, KeyKind::Slurm, &reference, [1; 32]);
         let two = build_secret(&controller, KeyKind::Slurm, &reference, [2; 32]);
         assert_eq!(one.pointer("/metadata/ownerReferences"), None);
-        let text = |secret: &Value| secret.pointer("/stringData/slurm.key").unwrap().as_str().unwrap().to_owned();
+        let text = |secret: &Value| {
+            secret
+                .pointer("/stringData/slurm.key")
+                .unwrap()
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
         assert_eq!(text(&one).len(), 1_024);
         assert_ne!(text(&one), text(&two));
     }

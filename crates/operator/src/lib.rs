@@ -2,14 +2,22 @@
 //!
 //! A folder per kind, each with the same steps: observe, validate, build or plan, apply or act, status.
 
-pub mod caches;
+mod caches;
 mod children;
 mod conditions;
 mod context;
 mod controller;
+mod domain;
 mod keys;
+mod loginset;
 mod problem;
 mod restapi;
+mod run;
 mod secrets;
 mod triggers;
+mod watches;
 mod written;
+
+pub use context::Settings;
+pub use domain::cluster_domain;
+pub use run::{Error, NAME, Options, Workers, run};

@@ -7,7 +7,11 @@ use crate::{children::checksum, problem::Problem};
 
 /// The value that the reference names; it must be there and not empty.
 pub fn value<'a>(secret: Option<&'a Secret>, reference: &SecretKeySelector) -> Result<&'a [u8], Problem> {
-    let SecretKeySelector { name, key, optional: _ } = reference;
+    let SecretKeySelector {
+        name,
+        key,
+        optional: _,
+    } = reference;
     let secret = secret.ok_or_else(|| Problem::missing(format!("Secret {name} does not exist")))?;
     secret
         .data
@@ -21,5 +25,8 @@ pub fn value<'a>(secret: Option<&'a Secret>, reference: &SecretKeySelector) -> R
 /// Checksum of the whole Secret, in which the referenced key must be.
 pub fn checksum(secret: Option<&Secret>, reference: &SecretKeySelector) -> Result<String, Problem> {
     value(secret, reference)?;
-    Ok(secret.and_then(|secret| secret.data.as_ref()).map(checksum::of_secret).unwrap_or_default())
+    Ok(secret
+        .and_then(|secret| secret.data.as_ref())
+        .map(checksum::of_secret)
+        .unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use keelson_runtime::{Key, Queue};
 use kube::ResourceExt;
 
-use crate::caches::{CONTROLLER, Caches, NODE, REFERENCE, reference_value, sibling};
+use crate::caches::{CONTROLLER, Caches, NODE, REFERENCE, reference_value};
 
 /// One queue per controller.
 #[derive(Debug, Default)]
@@ -43,7 +43,10 @@ impl Triggers {
         self.queues.mirror.add(key.clone());
         let id = key.to_string();
         Self::add_all(&self.queues.restapi, &self.caches.restapis.find(CONTROLLER, &id));
-        Self::add_all(&self.queues.loginset, &self.caches.loginsets.find(CONTROLLER, &id));
+        Self::add_all(
+            &self.queues.loginset,
+            &self.caches.loginsets.find(CONTROLLER, &id),
+        );
         Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(CONTROLLER, &id));
     }
 
@@ -74,7 +77,10 @@ impl Triggers {
         for controller in self.caches.controllers.find(REFERENCE, &id) {
             self.controller(&Key::of(controller.as_ref()));
         }
-        Self::add_all(&self.queues.accounting, &self.caches.accountings.find(REFERENCE, &id));
+        Self::add_all(
+            &self.queues.accounting,
+            &self.caches.accountings.find(REFERENCE, &id),
+        );
         Self::add_all(&self.queues.loginset, &self.caches.loginsets.find(REFERENCE, &id));
         Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(REFERENCE, &id));
         Self::add_all(&self.queues.token, &self.caches.tokens.find(REFERENCE, &id));
@@ -99,7 +105,9 @@ impl Triggers {
 
     /// A pod of slurmctld changed: its StatefulSet's owner shows it in its status.
     pub fn slurmctld_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
-        self.queues.controller.add(Key::new(pod.namespace().unwrap_or_default(), instance));
+        self.queues
+            .controller
+            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
     }
 
     /// A Kubernetes node changed: the NodeSets with workers on it, and those that want one on every node.
@@ -117,11 +125,20 @@ impl Triggers {
     /// Something changed in Slurm that concerns the workers of this Controller.
     pub fn slurm(&self, controller: &Key) {
         self.queues.controller.add(controller.clone());
-        Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(CONTROLLER, &controller.to_string()));
+        Self::add_all(
+            &self.queues.nodeset,
+            &self.caches.nodesets.find(CONTROLLER, &controller.to_string()),
+        );
     }
 
-    /// The NodeSets of the same Controller as this one.
-    pub fn siblings<K: ResourceExt>(&self, object: &K, controller: &str) {
-        Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(CONTROLLER, &sibling(object, controller)));
+    /// Every custom resource.
+    pub fn everything(&self) {
+        Self::add_all(&self.queues.controller, &self.caches.controllers.all());
+        Self::add_all(&self.queues.mirror, &self.caches.controllers.all());
+        Self::add_all(&self.queues.accounting, &self.caches.accountings.all());
+        Self::add_all(&self.queues.restapi, &self.caches.restapis.all());
+        Self::add_all(&self.queues.loginset, &self.caches.loginsets.all());
+        Self::add_all(&self.queues.nodeset, &self.caches.nodesets.all());
+        Self::add_all(&self.queues.token, &self.caches.tokens.all());
     }
 }

@@ -27,7 +27,11 @@ fn of_values<'a>(values: impl Iterator<Item = &'a [u8]>) -> String {
         empty = false;
         hasher.update(value);
     }
-    if empty { String::new() } else { hex(&hasher.finalize()) }
+    if empty {
+        String::new()
+    } else {
+        hex(&hasher.finalize())
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

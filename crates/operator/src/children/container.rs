@@ -20,7 +20,9 @@ pub fn conf_server(controller: &Controller) -> String {
         return controller.address().to_string();
     }
     let port = keelson_api::well_known::port::SLURMCTLD;
-    let hosts: Vec<String> = (0..replicas).map(|i| format!("{}:{port}", controller.pod_fqdn(i))).collect();
+    let hosts: Vec<String> = (0..replicas)
+        .map(|i| format!("{}:{port}", controller.pod_fqdn(i)))
+        .collect();
     hosts.join(",")
 }
 

@@ -8,8 +8,12 @@ use serde_json::{Value, json};
 
 /// Annotations that say something about the parent itself and would be wrong on a child. Argo CD prunes what carries its
 /// tracking id and is not in its manifests.
-const OWN_ANNOTATIONS: [&str; 4] =
-    ["kubectl.kubernetes.io/", "meta.helm.sh/", "argocd.argoproj.io/", "keelson.dev/"];
+const OWN_ANNOTATIONS: [&str; 4] = [
+    "kubectl.kubernetes.io/",
+    "meta.helm.sh/",
+    "argocd.argoproj.io/",
+    "keelson.dev/",
+];
 const OWN_LABELS: [&str; 1] = ["argocd.argoproj.io/"];
 
 /// Labels and annotations of a child under construction; what is added later wins.
@@ -36,19 +40,28 @@ impl Metadata {
 
     /// Adds what the user wrote for this child.
     pub fn with_override(mut self, user: Option<&overrides::Metadata>) -> Self {
-        let Some(overrides::Metadata { labels, annotations }) = user else { return self };
-        self.labels.extend(labels.iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
-        self.annotations.extend(annotations.iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+        let Some(overrides::Metadata { labels, annotations }) = user else {
+            return self;
+        };
+        self.labels
+            .extend(labels.iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+        self.annotations
+            .extend(annotations.iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
         self
     }
 
     pub fn with_labels<'a>(mut self, labels: impl IntoIterator<Item = (&'a str, String)>) -> Self {
-        self.labels.extend(labels.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        self.labels
+            .extend(labels.into_iter().map(|(key, value)| (key.to_owned(), value)));
         self
     }
 
     pub fn with_annotations<'a>(mut self, annotations: impl IntoIterator<Item = (&'a str, String)>) -> Self {
-        self.annotations.extend(annotations.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        self.annotations.extend(
+            annotations
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value)),
+        );
         self
     }
 
@@ -77,7 +90,10 @@ impl Metadata {
 
 /// The labels by which Services and workloads select pods.
 pub fn selector(app: &str, instance: &str) -> BTreeMap<&'static str, String> {
-    BTreeMap::from([(label::APP, app.to_owned()), (label::INSTANCE, instance.to_owned())])
+    BTreeMap::from([
+        (label::APP, app.to_owned()),
+        (label::INSTANCE, instance.to_owned()),
+    ])
 }
 
 /// The reference by which Kubernetes deletes a child with its parent.
@@ -116,13 +132,19 @@ mod tests {
         parent.metadata.labels = Some(BTreeMap::from([("team".into(), "hpc".into())]));
         parent.metadata.annotations = Some(BTreeMap::from([
             ("note".into(), "x".into()),
-            ("kubectl.kubernetes.io/last-applied-configuration".into(), "{}".into()),
+            (
+                "kubectl.kubernetes.io/last-applied-configuration".into(),
+                "{}".into(),
+            ),
             ("meta.helm.sh/release-name".into(), "slurm".into()),
             ("argocd.argoproj.io/tracking-id".into(), "a".into()),
             ("keelson.dev/generate".into(), "true".into()),
         ]));
         let metadata = Metadata::inherited(&parent);
         assert_eq!(metadata.labels.len(), 1);
-        assert_eq!(metadata.annotations, BTreeMap::from([("note".to_owned(), "x".to_owned())]));
+        assert_eq!(
+            metadata.annotations,
+            BTreeMap::from([("note".to_owned(), "x".to_owned())])
+        );
     }
 }

@@ -14,7 +14,10 @@ pub fn container(base: Value, user: Option<&RawObject>) -> Value {
     let mut changes = user.0.clone();
     changes.insert("name".into(), base.get("name").cloned().unwrap_or_default());
     let changes = json!({ "containers": [changes] });
-    let pod = merge_pod_spec(json!({ "containers": [base] }), changes.as_object().cloned().map(RawObject).as_ref());
+    let pod = merge_pod_spec(
+        json!({ "containers": [base] }),
+        changes.as_object().cloned().map(RawObject).as_ref(),
+    );
     pod.pointer("/containers/0").cloned().unwrap_or_default()
 }
 

@@ -30,7 +30,16 @@ pub struct Service<'a> {
 
 /// A Service with an address of its own and the user's changes.
 pub fn public(service: Service<'_>) -> Result<Value, MergeError> {
-    let Service { namespace, name, metadata, owners, selector, port_name, port, user } = service;
+    let Service {
+        namespace,
+        name,
+        metadata,
+        owners,
+        selector,
+        port_name,
+        port,
+        user,
+    } = service;
     let ours = ServiceSpec {
         ports: Some(vec![ServicePort {
             name: Some(port_name.to_owned()),
@@ -40,7 +49,12 @@ pub fn public(service: Service<'_>) -> Result<Value, MergeError> {
             node_port: user.and_then(|user| user.node_port).filter(|port| *port != 0),
             app_protocol: None,
         }]),
-        selector: Some(selector.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+        selector: Some(
+            selector
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        ),
         ..ServiceSpec::default()
     };
     let spec = merge_service_spec(&ours, user)?;
@@ -50,7 +64,16 @@ pub fn public(service: Service<'_>) -> Result<Value, MergeError> {
 
 /// A Service that only gives names to pods, ready or not: daemons must find each other to become ready.
 pub fn headless(service: Service<'_>) -> Value {
-    let Service { namespace, name, metadata, owners, selector, port_name, port, user: _ } = service;
+    let Service {
+        namespace,
+        name,
+        metadata,
+        owners,
+        selector,
+        port_name,
+        port,
+        user: _,
+    } = service;
     json!({
         "metadata": metadata.of_object(namespace, name, &owners),
         "spec": {

@@ -41,7 +41,10 @@ pub fn secret_key(reference: &SecretKeySelector, path: &str, mode: Option<i32>) 
 
 /// Some keys of a Secret, each as a file of its own name.
 pub fn secret_keys(name: &str, keys: &[(String, i32)]) -> Value {
-    let items: Vec<Value> = keys.iter().map(|(key, mode)| item(key, key, Some(*mode))).collect();
+    let items: Vec<Value> = keys
+        .iter()
+        .map(|(key, mode)| item(key, key, Some(*mode)))
+        .collect();
     json!({ "secret": { "name": name, "items": items } })
 }
 

@@ -16,18 +16,32 @@ use super::{
 use crate::{context::Context, keys, written::apply_child};
 
 /// Makes the key Secrets that the Controller asks for and that do not exist; true when one was made.
-pub async fn make_missing_keys(context: &Context, writer: &Writer, controller: &Controller) -> Result<bool, Error> {
+pub async fn make_missing_keys(
+    context: &Context,
+    writer: &Writer,
+    controller: &Controller,
+) -> Result<bool, Error> {
     let namespace = controller.namespace().unwrap_or_default();
     let mut made = false;
     for (kind, reference) in keys::wanted(controller) {
-        if context.caches.secrets.get(&Key::new(&namespace, &reference.name)).is_some() {
+        if context
+            .caches
+            .secrets
+            .get(&Key::new(&namespace, &reference.name))
+            .is_some()
+        {
             continue;
         }
-        let desired = Desired::<Secret>::new(keys::build_secret(controller, kind, &reference, rand::random()));
+        let desired =
+            Desired::<Secret>::new(keys::build_secret(controller, kind, &reference, rand::random()));
         match writer.create(&desired).await {
             Ok(_) => {
                 made = true;
-                context.events.normal(controller, "KeyCreated", format!("made the key Secret {}", reference.name));
+                context.events.normal(
+                    controller,
+                    "KeyCreated",
+                    format!("made the key Secret {}", reference.name),
+                );
             }
             // The cache was behind, or somebody else was faster: theirs counts.
             Err(error) if error.is_already_exists() => {}
@@ -37,17 +51,48 @@ pub async fn make_missing_keys(context: &Context, writer: &Writer, controller: &
     Ok(made)
 }
 
-pub async fn apply(context: &Context, writer: &Writer, children: &Children, live: &Live) -> Result<(), Error> {
-    let Children { config, daemon, config_hash: _, findings: _ } = children;
+pub async fn apply(
+    context: &Context,
+    writer: &Writer,
+    children: &Children,
+    live: &Live,
+) -> Result<(), Error> {
+    let Children {
+        config,
+        daemon,
+        config_hash: _,
+        findings: _,
+    } = children;
     let caches = &context.caches;
-    apply_child(writer, None, config, live.config.as_ref()).await.map_err(Error::Apply)?;
-    let Some(Daemon { internal_service, service, stateful_set }) = daemon else { return Ok(()) };
-    apply_child(writer, Some(&caches.services), internal_service, live.internal_service.as_ref())
+    apply_child(writer, None, config, live.config.as_ref())
         .await
         .map_err(Error::Apply)?;
-    apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await.map_err(Error::Apply)?;
-    apply_child(writer, Some(&caches.stateful_sets), stateful_set, live.stateful_set.as_ref())
+    let Some(Daemon {
+        internal_service,
+        service,
+        stateful_set,
+    }) = daemon
+    else {
+        return Ok(());
+    };
+    apply_child(
+        writer,
+        Some(&caches.services),
+        internal_service,
+        live.internal_service.as_ref(),
+    )
+    .await
+    .map_err(Error::Apply)?;
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref())
         .await
         .map_err(Error::Apply)?;
+    apply_child(
+        writer,
+        Some(&caches.stateful_sets),
+        stateful_set,
+        live.stateful_set.as_ref(),
+    )
+    .await
+    .map_err(Error::Apply)?;
     Ok(())
 }

@@ -10,7 +10,8 @@ use keelson_api::{
     Controller,
     merge::MergeError,
     well_known::{
-        HOSTNAME_TOPOLOGY_KEY, annotation, app, component, container, dir, file, label, port, slurm, volume as volumes,
+        HOSTNAME_TOPOLOGY_KEY, annotation, app, component, container, dir, file, label, port, slurm,
+        volume as volumes,
     },
 };
 use keelson_runtime::apply::Desired;
@@ -67,7 +68,12 @@ pub fn build(controller: &Controller, validated: &Validated) -> Result<Children,
             stateful_set: build_stateful_set(controller, internal, &config_hash),
         }),
     };
-    Ok(Children { config: build_config(controller, &files), daemon, config_hash, findings })
+    Ok(Children {
+        config: build_config(controller, &files),
+        daemon,
+        config_hash,
+        findings,
+    })
 }
 
 fn render(validated: &Validated) -> Result<(BTreeMap<String, String>, Vec<String>), Error> {
@@ -135,10 +141,20 @@ fn build_service(controller: &Controller) -> Result<Desired<Service>, MergeError
     })?))
 }
 
-fn build_stateful_set(controller: &Controller, internal: &Internal, config_hash: &str) -> Desired<StatefulSet> {
+fn build_stateful_set(
+    controller: &Controller,
+    internal: &Internal,
+    config_hash: &str,
+) -> Desired<StatefulSet> {
     let name = controller.name_any();
-    let user_metadata = controller.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
-    let base = Metadata::inherited(controller).with_override(user_metadata).with_labels(labels(controller));
+    let user_metadata = controller
+        .spec
+        .template
+        .as_ref()
+        .and_then(|template| template.metadata.as_ref());
+    let base = Metadata::inherited(controller)
+        .with_override(user_metadata)
+        .with_labels(labels(controller));
     let mut spec = json!({
         "replicas": controller.replicas(),
         "revisionHistoryLimit": 0,
@@ -149,7 +165,11 @@ fn build_stateful_set(controller: &Controller, internal: &Internal, config_hash:
     if let (State::Template, Value::Object(spec)) = (&internal.state, &mut spec) {
         spec.insert("volumeClaimTemplates".into(), json!([claim_template(controller)]));
     }
-    let metadata = base.of_object(&namespace(controller), &controller.controller_name(), &[owned_by(controller)]);
+    let metadata = base.of_object(
+        &namespace(controller),
+        &controller.controller_name(),
+        &[owned_by(controller)],
+    );
     Desired::new(json!({ "metadata": metadata, "spec": spec }))
 }
 
@@ -159,15 +179,24 @@ fn claim_template(controller: &Controller) -> Value {
         for ours in ["enabled", "existingClaim", "deletionPolicy"] {
             fields.remove(ours);
         }
-        fields.entry("accessModes").or_insert_with(|| json!(["ReadWriteOnce"]));
-        fields.entry("resources").or_insert_with(|| json!({ "requests": { "storage": "4Gi" } }));
+        fields
+            .entry("accessModes")
+            .or_insert_with(|| json!(["ReadWriteOnce"]));
+        fields
+            .entry("resources")
+            .or_insert_with(|| json!({ "requests": { "storage": "4Gi" } }));
     } else {
         spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "4Gi" } } });
     }
     json!({ "metadata": { "name": volumes::STATESAVE }, "spec": spec })
 }
 
-fn build_pod_template(controller: &Controller, internal: &Internal, base: &Metadata, config_hash: &str) -> Value {
+fn build_pod_template(
+    controller: &Controller,
+    internal: &Internal,
+    base: &Metadata,
+    config_hash: &str,
+) -> Value {
     let spec = &controller.spec;
     // The JWT key has no part in this: slurmctld reads it anew for each token, a changed key needs no restart.
     let mut hashes = vec![(annotation::SLURM_KEY_HASH, internal.slurm_key_hash.clone())];
@@ -184,7 +213,11 @@ fn build_pod_template(controller: &Controller, internal: &Internal, base: &Metad
     if spec.inplace_reconfigure {
         sidecars.push(reconfigure(controller));
     }
-    sidecars.push(containers::logfile(file::SLURMCTLD_LOG, Some(slurm::UID), spec.logfile.as_ref()));
+    sidecars.push(containers::logfile(
+        file::SLURMCTLD_LOG,
+        Some(slurm::UID),
+        spec.logfile.as_ref(),
+    ));
     let pod_spec = json!({
         "automountServiceAccountToken": false,
         "securityContext": containers::unprivileged_pod(slurm::UID),
@@ -205,11 +238,20 @@ fn keep_apart(template: &mut Value, instance: &str) {
         "labelSelector": { "matchLabels": selector(app::SLURMCTLD, instance) },
         "topologyKey": HOSTNAME_TOPOLOGY_KEY,
     });
-    let Some(Value::Object(spec)) = template.get_mut("spec") else { return };
+    let Some(Value::Object(spec)) = template.get_mut("spec") else {
+        return;
+    };
     let mut slot = spec.entry("affinity").or_insert_with(|| json!({}));
-    for field in ["podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"] {
+    for field in [
+        "podAntiAffinity",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+    ] {
         let Value::Object(fields) = slot else { return };
-        let empty = if field == "podAntiAffinity" { json!({}) } else { json!([]) };
+        let empty = if field == "podAntiAffinity" {
+            json!({})
+        } else {
+            json!([])
+        };
         slot = fields.entry(field).or_insert(empty);
     }
     if let Value::Array(terms) = slot {
@@ -219,7 +261,11 @@ fn keep_apart(template: &mut Value, instance: &str) {
 
 fn slurmctld(controller: &Controller) -> Value {
     // Only the slurmctld in charge says that it is ready; with backups that would hold up every rollout.
-    let ready = if controller.replicas() > 1 { slurm::LIVEZ } else { slurm::READYZ };
+    let ready = if controller.replicas() > 1 {
+        slurm::LIVEZ
+    } else {
+        slurm::READYZ
+    };
     let base = json!({
         "name": container::SLURMCTLD,
         "ports": [containers::port(app::SLURMCTLD, port::SLURMCTLD)],

@@ -22,7 +22,9 @@ use crate::{context::Context, problem::Problem};
 pub const MANAGER: &str = "slurm-operator/controller";
 
 pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Result<Requeue, Error> {
-    let Some(controller) = context.caches.controllers.get(&key) else { return Ok(Requeue::OnChange) };
+    let Some(controller) = context.caches.controllers.get(&key) else {
+        return Ok(Requeue::OnChange);
+    };
     if controller.metadata.deletion_timestamp.is_some() {
         return Ok(Requeue::OnChange);
     }
@@ -32,13 +34,14 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     }
     let observed = observe::observe(&context, Arc::clone(&controller)).await?;
     let built = validate::validate(&observed).and_then(|validated| {
-        build::build(&controller, &validated)
-            .map_err(|error| Problem::invalid(chain(&error)))
+        build::build(&controller, &validated).map_err(|error| Problem::invalid(chain(&error)))
     });
     let applied = match &built {
         Ok(children) => apply::apply(&context, &writer, children, &observed.live).await,
         Err(problem) => {
-            context.events.warning(controller.as_ref(), problem.reason, problem.message.clone());
+            context
+                .events
+                .warning(controller.as_ref(), problem.reason, problem.message.clone());
             Ok(())
         }
     };

@@ -62,14 +62,23 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
     }
     let [slurm_key, jwt_key] = keys;
     let workload = controller.controller_name();
-    let pods = caches.pods.find(OWNER, &owned_by_value("StatefulSet", &namespace, &workload));
+    let pods = caches
+        .pods
+        .find(OWNER, &owned_by_value("StatefulSet", &namespace, &workload));
     Ok(Observed {
-        accounting: spec.accounting_ref.as_ref().and_then(|r| caches.accountings.get(&here(&r.name))),
-        nodesets: caches.nodesets.find(CONTROLLER, &Key::of(controller.as_ref()).to_string()),
+        accounting: spec
+            .accounting_ref
+            .as_ref()
+            .and_then(|r| caches.accountings.get(&here(&r.name))),
+        nodesets: caches
+            .nodesets
+            .find(CONTROLLER, &Key::of(controller.as_ref()).to_string()),
         slurm_key,
         jwt_key,
         config_maps,
-        claim: spec.existing_claim().and_then(|claim| caches.claims.get(&here(claim))),
+        claim: spec
+            .existing_claim()
+            .and_then(|claim| caches.claims.get(&here(claim))),
         kubernetes_nodes: caches.nodes.len(),
         live: Live {
             internal_service: caches.services.get(&here(&controller.internal_service_name())),
@@ -91,6 +100,12 @@ fn config_map_names(controller: &Controller) -> Vec<String> {
         &spec.prolog_slurmctld_script_refs,
         &spec.epilog_slurmctld_script_refs,
     ];
-    let names = lists.into_iter().flatten().flatten().map(|reference| reference.name.clone());
-    names.chain(spec.jwks_key_ref.iter().map(|key| key.name.clone())).collect()
+    let names = lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|reference| reference.name.clone());
+    names
+        .chain(spec.jwks_key_ref.iter().map(|key| key.name.clone()))
+        .collect()
 }

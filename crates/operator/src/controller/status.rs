@@ -30,7 +30,10 @@ pub fn compute(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> Co
     let mut status = ControllerStatus {
         observed_generation: controller.metadata.generation,
         conditions: vec![],
-        endpoints: vec![Endpoint { name: app::SLURMCTLD.to_owned(), address: controller.address().to_string() }],
+        endpoints: vec![Endpoint {
+            name: app::SLURMCTLD.to_owned(),
+            address: controller.address().to_string(),
+        }],
         cluster_name: Some(controller.cluster_name()),
         replicas: None,
         ready_replicas: None,
@@ -45,12 +48,16 @@ pub fn compute(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> Co
         status.config_hash = Some(children.config_hash.clone());
     }
     let findings = findings(controller, live, outcome);
-    status.conditions = conditions::compute(&before.conditions, findings, controller.metadata.generation, now);
+    status.conditions =
+        conditions::compute(&before.conditions, findings, controller.metadata.generation, now);
     status
 }
 
 fn ready_replicas(live: &Live) -> i32 {
-    live.stateful_set.as_ref().and_then(|set| set.status.as_ref()?.ready_replicas).unwrap_or(0)
+    live.stateful_set
+        .as_ref()
+        .and_then(|set| set.status.as_ref()?.ready_replicas)
+        .unwrap_or(0)
 }
 
 fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<Finding> {
@@ -69,17 +76,32 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<
     } else {
         let (ready, wanted) = (ready_replicas(live), controller.replicas());
         if ready >= wanted {
-            Finding::new(condition::READY, true, reason::AS_SPECIFIED, format!("{ready} of {wanted} slurmctld ready"))
+            Finding::new(
+                condition::READY,
+                true,
+                reason::AS_SPECIFIED,
+                format!("{ready} of {wanted} slurmctld ready"),
+            )
         } else {
             // With backups one slurmctld is enough for Slurm to work.
             let works = ready > 0;
-            Finding::new(condition::READY, works, reason::STARTING, format!("{ready} of {wanted} slurmctld ready"))
+            Finding::new(
+                condition::READY,
+                works,
+                reason::STARTING,
+                format!("{ready} of {wanted} slurmctld ready"),
+            )
         }
     };
     let degraded = if children.findings.is_empty() {
         Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, "")
     } else {
-        Finding::new(condition::DEGRADED, true, reason::INVALID_SPEC, children.findings.join("; "))
+        Finding::new(
+            condition::DEGRADED,
+            true,
+            reason::INVALID_SPEC,
+            children.findings.join("; "),
+        )
     };
     vec![ready, degraded]
 }

@@ -64,8 +64,14 @@ fn observed(spec: Value) -> Observed {
         controller: Arc::new(controller(spec)),
         accounting: None,
         nodesets: vec![
-            nodeset("slurm-worker-b", json!({ "partition": { "enabled": true, "config": "Default=YES" } })),
-            nodeset("slurm-worker-a", json!({ "template": { "spec": { "hostname": "a-" } } })),
+            nodeset(
+                "slurm-worker-b",
+                json!({ "partition": { "enabled": true, "config": "Default=YES" } }),
+            ),
+            nodeset(
+                "slurm-worker-a",
+                json!({ "template": { "spec": { "hostname": "a-" } } }),
+            ),
         ],
         slurm_key: Some(secret("slurm.key")),
         jwt_key: Some(secret("jwt.key")),
@@ -83,7 +89,14 @@ fn children(observed: &Observed) -> Result<Children, Problem> {
 
 fn slurm_conf(observed: &Observed) -> String {
     let children = children(observed).unwrap();
-    children.config.value.pointer("/data/slurm.conf").unwrap().as_str().unwrap().to_owned()
+    children
+        .config
+        .value
+        .pointer("/data/slurm.conf")
+        .unwrap()
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
@@ -114,11 +127,23 @@ fn with_everything_that_a_user_may_change() {
         "extraConf": "SchedulerParameters=bf_continue",
     }));
     let map = |files: &[(&str, &str)]| {
-        let data = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        Some(Arc::new(ConfigMap { data: Some(data), ..ConfigMap::default() }))
+        let data = files
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect();
+        Some(Arc::new(ConfigMap {
+            data: Some(data),
+            ..ConfigMap::default()
+        }))
     };
     observed.config_maps = BTreeMap::from([
-        ("extra".to_owned(), map(&[("gres.conf", "AutoDetect=off\n"), ("cgroup.conf", "CgroupPlugin=disabled\n")])),
+        (
+            "extra".to_owned(),
+            map(&[
+                ("gres.conf", "AutoDetect=off\n"),
+                ("cgroup.conf", "CgroupPlugin=disabled\n"),
+            ]),
+        ),
         ("jwks".to_owned(), map(&[("keys.json", "{}")])),
         ("prologs".to_owned(), map(&[("prolog-10.sh", "#!/bin/sh\n")])),
     ]);
@@ -141,7 +166,11 @@ fn with_backups_clients_get_every_host_and_no_single_address() {
     assert!(!text.contains("SlurmctldAddr"), "{text}");
     let set = children(&observed).unwrap().daemon.unwrap().stateful_set.value;
     let path = "/spec/template/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
-    assert_eq!(set.pointer(path).unwrap().as_array().unwrap().len(), 2, "the user's term is kept");
+    assert_eq!(
+        set.pointer(path).unwrap().as_array().unwrap().len(),
+        2,
+        "the user's term is kept"
+    );
     assert_eq!(set.pointer("/spec/volumeClaimTemplates"), None);
     assert_eq!(
         set.pointer("/spec/template/spec/containers/0/readinessProbe/httpGet/path"),
@@ -151,7 +180,12 @@ fn with_backups_clients_get_every_host_and_no_single_address() {
 
 #[test]
 fn one_slurmctld_may_run_anywhere() {
-    let set = children(&observed(json!({}))).unwrap().daemon.unwrap().stateful_set.value;
+    let set = children(&observed(json!({})))
+        .unwrap()
+        .daemon
+        .unwrap()
+        .stateful_set
+        .value;
     assert_eq!(set.pointer("/spec/template/spec/affinity"), None);
 }
 
@@ -164,7 +198,8 @@ fn a_service_on_another_port_is_not_named_in_slurm_conf() {
 
 #[test]
 fn an_external_slurmctld_has_only_a_configuration() {
-    let observed = observed(json!({ "external": true, "externalConfig": { "host": "ctl.example.com", "port": 6817 } }));
+    let observed =
+        observed(json!({ "external": true, "externalConfig": { "host": "ctl.example.com", "port": 6817 } }));
     let children = children(&observed).unwrap();
     assert!(children.daemon.is_none());
     insta::assert_yaml_snapshot!("external-config", children.config.value);
@@ -185,11 +220,15 @@ fn what_is_missing_is_named_and_nothing_is_built() {
 #[test]
 fn a_user_file_changes_the_pod_unless_it_is_taken_in_live() {
     let with = |text: &str, inplace: bool| {
-        let mut observed = observed(json!({ "configFileRefs": [{ "name": "extra" }], "inplaceReconfigure": inplace }));
+        let mut observed =
+            observed(json!({ "configFileRefs": [{ "name": "extra" }], "inplaceReconfigure": inplace }));
         let data = BTreeMap::from([("gres.conf".to_owned(), text.to_owned())]);
         observed.config_maps.insert(
             "extra".into(),
-            Some(Arc::new(ConfigMap { data: Some(data), ..ConfigMap::default() })),
+            Some(Arc::new(ConfigMap {
+                data: Some(data),
+                ..ConfigMap::default()
+            })),
         );
         children(&observed).unwrap().daemon.unwrap().stateful_set.value
     };

@@ -50,7 +50,11 @@ pub enum State {
 }
 
 pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
-    let Observed { controller, accounting, .. } = observed;
+    let Observed {
+        controller,
+        accounting,
+        ..
+    } = observed;
     let spec = &controller.spec;
     let cluster_name = controller.cluster_name();
     if cluster_name.len() > slurm::CLUSTER_NAME_MAX {
@@ -65,7 +69,10 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         (Some(_), Some(accounting)) => Some(accounting_host(accounting)?),
         (Some(reference), None) => {
             // Without it slurmctld would start with no accounting at all and lose the records of its jobs.
-            return Err(Problem::missing(format!("Accounting {} does not exist", reference.name)));
+            return Err(Problem::missing(format!(
+                "Accounting {} does not exist",
+                reference.name
+            )));
         }
     };
     if spec.external {
@@ -92,8 +99,14 @@ fn internal(
 ) -> Result<Validated, Problem> {
     let controller = &observed.controller;
     let spec = &controller.spec;
-    let slurm_key = spec.slurm_key_ref.clone().ok_or_else(|| Problem::invalid("slurmKeyRef must be set"))?;
-    let jwt_key = spec.jwt_key().cloned().ok_or_else(|| Problem::invalid("jwtKeyRef must be set"))?;
+    let slurm_key = spec
+        .slurm_key_ref
+        .clone()
+        .ok_or_else(|| Problem::invalid("slurmKeyRef must be set"))?;
+    let jwt_key = spec
+        .jwt_key()
+        .cloned()
+        .ok_or_else(|| Problem::invalid("jwtKeyRef must be set"))?;
     let slurm_key_hash = secrets::checksum(observed.slurm_key.as_deref(), &slurm_key)?;
     secrets::value(observed.jwt_key.as_deref(), &jwt_key)?;
     let state = state(observed)?;
@@ -109,7 +122,9 @@ fn internal(
     };
     let config_files = names_in(&spec.config_file_refs);
     if let Some(reserved) = file::RESERVED.iter().find(|name| config_files.contains(**name)) {
-        return Err(Problem::invalid(format!("configFileRefs carry {reserved}, which the operator writes itself")));
+        return Err(Problem::invalid(format!(
+            "configFileRefs carry {reserved}, which the operator writes itself"
+        )));
     }
     let replicas = controller.replicas();
     let through_service = replicas == 1 && controller.address().port == i32::from(port::SLURMCTLD);
@@ -120,7 +135,10 @@ fn internal(
     let conf = SlurmConf {
         cluster_name,
         hosts: (0..replicas)
-            .map(|i| ControllerHost { name: controller.pod_name(i), address: Some(controller.pod_fqdn(i)) })
+            .map(|i| ControllerHost {
+                name: controller.pod_name(i),
+                address: Some(controller.pod_fqdn(i)),
+            })
             .collect(),
         slurmctld_port: port::SLURMCTLD,
         slurmd_port: port::SLURMD,
@@ -171,7 +189,11 @@ fn internal(
 fn accounting_host(accounting: &Accounting) -> Result<AccountingHost, Problem> {
     let address = accounting.address();
     let port = port_number("the Accounting's port", address.port)?;
-    Ok(AccountingHost { host: address.host, port, backup_host: None })
+    Ok(AccountingHost {
+        host: address.host,
+        port,
+        backup_host: None,
+    })
 }
 
 fn port_number(what: &str, port: i32) -> Result<u16, Problem> {
@@ -192,7 +214,10 @@ fn state(observed: &Observed) -> Result<State, Problem> {
             (false, false) => Ok(State::Scratch),
         };
     };
-    let modes = observed.claim.as_ref().and_then(|claim| claim.spec.as_ref()?.access_modes.clone());
+    let modes = observed
+        .claim
+        .as_ref()
+        .and_then(|claim| claim.spec.as_ref()?.access_modes.clone());
     match modes {
         Some(modes) if spec.ha_enabled() && !modes.iter().any(|mode| mode == "ReadWriteMany") => {
             Err(Problem::invalid(format!(
@@ -208,8 +233,15 @@ fn state(observed: &Observed) -> Result<State, Problem> {
 fn files(observed: &Observed) -> Result<BTreeMap<String, String>, Problem> {
     let mut files = BTreeMap::new();
     for (name, map) in &observed.config_maps {
-        let map = map.as_ref().ok_or_else(|| Problem::missing(format!("ConfigMap {name} does not exist")))?;
-        files.extend(map.data.iter().flatten().map(|(file, text)| (file.clone(), text.clone())));
+        let map = map
+            .as_ref()
+            .ok_or_else(|| Problem::missing(format!("ConfigMap {name} does not exist")))?;
+        files.extend(
+            map.data
+                .iter()
+                .flatten()
+                .map(|(file, text)| (file.clone(), text.clone())),
+        );
     }
     Ok(files)
 }
@@ -220,7 +252,11 @@ fn nodesets(observed: &Observed) -> Vec<NodeSet> {
         .iter()
         .map(|nodeset| {
             let name = nodeset.slurm_name();
-            let partition = nodeset.spec.partition.as_ref().filter(|partition| partition.enabled);
+            let partition = nodeset
+                .spec
+                .partition
+                .as_ref()
+                .filter(|partition| partition.enabled);
             NodeSet {
                 feature: name.clone(),
                 name,
@@ -242,7 +278,9 @@ fn wanted_nodes(observed: &Observed) -> u32 {
         .iter()
         .map(|nodeset| match nodeset.spec.scaling_mode {
             keelson_api::nodeset::ScalingMode::DaemonSet => everywhere,
-            keelson_api::nodeset::ScalingMode::StatefulSet => u32::try_from(nodeset.spec.replicas).unwrap_or(0),
+            keelson_api::nodeset::ScalingMode::StatefulSet => {
+                u32::try_from(nodeset.spec.replicas).unwrap_or(0)
+            }
         })
         .fold(0, u32::saturating_add)
 }

@@ -5,13 +5,29 @@ use keelson_runtime::apply::Writer;
 use super::{build::Children, error::Error, observe::Live};
 use crate::{context::Context, written::apply_child};
 
-pub async fn apply(context: &Context, writer: &Writer, children: &Children, live: &Live) -> Result<(), Error> {
-    let Children { service, deployment, disruption_budget } = children;
+pub async fn apply(
+    context: &Context,
+    writer: &Writer,
+    children: &Children,
+    live: &Live,
+) -> Result<(), Error> {
+    let Children {
+        service,
+        deployment,
+        disruption_budget,
+    } = children;
     let caches = &context.caches;
-    apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await.map_err(Error::Apply)?;
-    apply_child(writer, Some(&caches.deployments), deployment, live.deployment.as_ref())
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref())
         .await
         .map_err(Error::Apply)?;
+    apply_child(
+        writer,
+        Some(&caches.deployments),
+        deployment,
+        live.deployment.as_ref(),
+    )
+    .await
+    .map_err(Error::Apply)?;
     match (disruption_budget, &live.disruption_budget) {
         // A budget of the chart's with the same name stays the chart's.
         (_, Some(live)) if live.metadata.owner_references.is_none() => {}

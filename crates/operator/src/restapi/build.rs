@@ -4,7 +4,9 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, policy::v1::PodD
 use keelson_api::{
     RestApi,
     merge::MergeError,
-    well_known::{annotation, app, component, container, dir, env, file, label, port, slurm, volume as volumes},
+    well_known::{
+        annotation, app, component, container, dir, env, file, label, port, slurm, volume as volumes,
+    },
 };
 use keelson_runtime::apply::Desired;
 use kube::ResourceExt;
@@ -64,8 +66,13 @@ fn build_service(restapi: &RestApi) -> Result<Desired<Service>, MergeError> {
 
 fn build_deployment(restapi: &RestApi, validated: &Validated) -> Desired<Deployment> {
     let spec = &restapi.spec;
-    let user_metadata = spec.template.as_ref().and_then(|template| template.metadata.as_ref());
-    let base = Metadata::inherited(restapi).with_override(user_metadata).with_labels(labels(restapi));
+    let user_metadata = spec
+        .template
+        .as_ref()
+        .and_then(|template| template.metadata.as_ref());
+    let base = Metadata::inherited(restapi)
+        .with_override(user_metadata)
+        .with_labels(labels(restapi));
     // slurmrestd reads both files once, when it starts.
     let pod_metadata = base.clone().with_annotations([
         (annotation::SLURM_KEY_HASH, validated.slurm_key_hash.clone()),
@@ -73,7 +80,12 @@ fn build_deployment(restapi: &RestApi, validated: &Validated) -> Desired<Deploym
         (annotation::DEFAULT_CONTAINER, container::SLURMRESTD.to_owned()),
     ]);
     let sources = vec![
-        volume::config_map_key(&validated.controller.config_name(), file::SLURM_CONF, file::SLURM_CONF, None),
+        volume::config_map_key(
+            &validated.controller.config_name(),
+            file::SLURM_CONF,
+            file::SLURM_CONF,
+            None,
+        ),
         volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None),
     ];
     let pod_spec = json!({

@@ -21,7 +21,9 @@ use crate::{context::Context, problem::Problem};
 pub const MANAGER: &str = "slurm-operator/restapi";
 
 pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Result<Requeue, Error> {
-    let Some(restapi) = context.caches.restapis.get(&key) else { return Ok(Requeue::OnChange) };
+    let Some(restapi) = context.caches.restapis.get(&key) else {
+        return Ok(Requeue::OnChange);
+    };
     if restapi.metadata.deletion_timestamp.is_some() {
         return Ok(Requeue::OnChange);
     }
@@ -32,7 +34,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let applied = match &built {
         Ok(children) => apply::apply(&context, &writer, children, &observed.live).await,
         Err(problem) => {
-            context.events.warning(restapi.as_ref(), problem.reason, problem.message.clone());
+            context
+                .events
+                .warning(restapi.as_ref(), problem.reason, problem.message.clone());
             Ok(())
         }
     };

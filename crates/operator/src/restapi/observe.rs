@@ -36,8 +36,12 @@ pub async fn observe(context: &Context, restapi: Arc<RestApi>) -> Result<Observe
     let caches = &context.caches;
     let namespace = restapi.namespace().unwrap_or_default();
     let name = Key::new(&namespace, restapi.restapi_name());
-    let controller = caches.controllers.get(&Key::new(&namespace, &restapi.spec.controller_ref.name));
-    let key = controller.as_ref().and_then(|controller| controller.spec.slurm_key_ref.as_ref());
+    let controller = caches
+        .controllers
+        .get(&Key::new(&namespace, &restapi.spec.controller_ref.name));
+    let key = controller
+        .as_ref()
+        .and_then(|controller| controller.spec.slurm_key_ref.as_ref());
     let slurm_key = match key {
         Some(key) => context.secret(&namespace, &key.name).await?,
         None => None,

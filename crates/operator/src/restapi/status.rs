@@ -16,7 +16,11 @@ use crate::{
 pub fn compute(observed: &Observed, problem: Option<&Problem>, now: Timestamp) -> RestApiStatus {
     let Observed { restapi, live, .. } = observed;
     let before = restapi.status.clone().unwrap_or_default();
-    let deployed = live.deployment.as_ref().and_then(|deployment| deployment.status.clone()).unwrap_or_default();
+    let deployed = live
+        .deployment
+        .as_ref()
+        .and_then(|deployment| deployment.status.clone())
+        .unwrap_or_default();
     let ready = deployed.ready_replicas.unwrap_or(0);
     let wanted = restapi.spec.replicas;
     let findings = match problem {
@@ -25,7 +29,11 @@ pub fn compute(observed: &Observed, problem: Option<&Problem>, now: Timestamp) -
             Finding::new(condition::DEGRADED, true, reason, message.clone()),
         ],
         None => {
-            let reason = if ready >= wanted { reason::AS_SPECIFIED } else { reason::STARTING };
+            let reason = if ready >= wanted {
+                reason::AS_SPECIFIED
+            } else {
+                reason::STARTING
+            };
             let message = format!("{ready} of {wanted} slurmrestd ready");
             vec![
                 Finding::new(condition::READY, ready > 0 || wanted == 0, reason, message),
@@ -36,7 +44,10 @@ pub fn compute(observed: &Observed, problem: Option<&Problem>, now: Timestamp) -
     RestApiStatus {
         observed_generation: restapi.metadata.generation,
         conditions: conditions::compute(&before.conditions, findings, restapi.metadata.generation, now),
-        endpoints: vec![Endpoint { name: app::SLURMRESTD.to_owned(), address: restapi.url() }],
+        endpoints: vec![Endpoint {
+            name: app::SLURMRESTD.to_owned(),
+            address: restapi.url(),
+        }],
         replicas: Some(deployed.replicas.unwrap_or(0)),
         ready_replicas: Some(ready),
     }

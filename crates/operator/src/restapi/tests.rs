@@ -40,8 +40,14 @@ fn observed(spec: Value, controller: Value) -> Observed {
     Observed {
         restapi: Arc::new(serde_json::from_value::<RestApi>(restapi).unwrap()),
         controller: Some(Arc::new(serde_json::from_value::<Controller>(owner).unwrap())),
-        slurm_key: Some(Arc::new(Secret { data: Some(secret), ..Secret::default() })),
-        config: Some(Arc::new(ConfigMap { data: Some(config), ..ConfigMap::default() })),
+        slurm_key: Some(Arc::new(Secret {
+            data: Some(secret),
+            ..Secret::default()
+        })),
+        config: Some(Arc::new(ConfigMap {
+            data: Some(config),
+            ..ConfigMap::default()
+        })),
         live: Live::default(),
     }
 }
@@ -52,10 +58,17 @@ fn children(observed: &Observed) -> Children {
 
 #[test]
 fn a_plain_restapi() {
-    let Children { service, deployment, disruption_budget } = children(&observed(json!({}), json!({})));
+    let Children {
+        service,
+        deployment,
+        disruption_budget,
+    } = children(&observed(json!({}), json!({})));
     insta::assert_yaml_snapshot!("service", service.value);
     insta::assert_yaml_snapshot!("deployment", deployment.value);
-    assert!(disruption_budget.is_none(), "one replica alone must not block a node drain");
+    assert!(
+        disruption_budget.is_none(),
+        "one replica alone must not block a node drain"
+    );
 }
 
 #[test]
@@ -69,10 +82,19 @@ fn the_address_stands_behind_the_users_arguments() {
     let args = |controller: Value| {
         let user = json!({ "slurmrestd": { "image": "x", "args": ["-v"] } });
         let deployment = children(&observed(user, controller)).deployment.value;
-        deployment.pointer("/spec/template/spec/containers/0/args").cloned().unwrap()
+        deployment
+            .pointer("/spec/template/spec/containers/0/args")
+            .cloned()
+            .unwrap()
     };
-    assert_eq!(args(json!({})), json!(["-s", "openapi/slurmctld", "-v", "0.0.0.0:6820"]));
-    assert_eq!(args(json!({ "accountingRef": { "name": "db" } })), json!(["-v", "0.0.0.0:6820"]));
+    assert_eq!(
+        args(json!({})),
+        json!(["-s", "openapi/slurmctld", "-v", "0.0.0.0:6820"])
+    );
+    assert_eq!(
+        args(json!({ "accountingRef": { "name": "db" } })),
+        json!(["-v", "0.0.0.0:6820"])
+    );
 }
 
 #[test]
@@ -80,8 +102,17 @@ fn a_changed_configuration_rolls_the_pods() {
     let before = observed(json!({}), json!({}));
     let mut after = before.clone();
     let config = BTreeMap::from([("slurm.conf".to_owned(), "ClusterName=y\n".to_owned())]);
-    after.config = Some(Arc::new(ConfigMap { data: Some(config), ..ConfigMap::default() }));
-    let template = |observed: &Observed| children(observed).deployment.value.pointer("/spec/template").cloned();
+    after.config = Some(Arc::new(ConfigMap {
+        data: Some(config),
+        ..ConfigMap::default()
+    }));
+    let template = |observed: &Observed| {
+        children(observed)
+            .deployment
+            .value
+            .pointer("/spec/template")
+            .cloned()
+    };
     assert_ne!(template(&before), template(&after));
 }
 
@@ -90,5 +121,8 @@ fn without_its_controller_it_says_so() {
     let mut observed = observed(json!({}), json!({}));
     observed.controller = None;
     let problem = validate::validate(&observed).unwrap_err();
-    insta::assert_yaml_snapshot!("blocked", status::compute(&observed, Some(&problem), Timestamp::UNIX_EPOCH));
+    insta::assert_yaml_snapshot!(
+        "blocked",
+        status::compute(&observed, Some(&problem), Timestamp::UNIX_EPOCH)
+    );
 }

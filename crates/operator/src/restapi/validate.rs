@@ -18,9 +18,17 @@ pub struct Validated {
 }
 
 pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
-    let Observed { restapi, controller, slurm_key, config, live: _ } = observed;
+    let Observed {
+        restapi,
+        controller,
+        slurm_key,
+        config,
+        live: _,
+    } = observed;
     let controller_name = &restapi.spec.controller_ref.name;
-    let controller = controller.clone().ok_or_else(|| Problem::no_controller(controller_name))?;
+    let controller = controller
+        .clone()
+        .ok_or_else(|| Problem::no_controller(controller_name))?;
     let reference = controller.spec.slurm_key_ref.clone().ok_or_else(|| {
         Problem::missing(format!(
             "Controller {controller_name} has no slurmKeyRef, without which slurmrestd cannot reach slurmctld"
@@ -30,7 +38,11 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     let slurm_conf = config
         .as_ref()
         .and_then(|config| config.data.as_ref()?.get(file::SLURM_CONF))
-        .ok_or_else(|| Problem::missing(format!("the configuration of Controller {controller_name} is not made yet")))?;
+        .ok_or_else(|| {
+            Problem::missing(format!(
+                "the configuration of Controller {controller_name} is not made yet"
+            ))
+        })?;
     Ok(Validated {
         slurm_key: reference,
         slurm_key_hash,

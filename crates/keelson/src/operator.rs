@@ -1,0 +1,92 @@
+//! `keelson operator`.
+
+use anyhow::Context as _;
+use keelson_operator::{Options, Settings, Workers, cluster_domain};
+use keelson_runtime::{client, serve::listen_address};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{flags, logging};
+
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+pub fn run(flags: flags::Operator) -> anyhow::Result<()> {
+    logging::start(&flags.log)?;
+    if flags.metrics_secure {
+        anyhow::bail!(
+            "--metrics-secure is not supported yet; bind --metrics-addr to localhost and use a proxy"
+        );
+    }
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = client::connect(flags.kubeconfig.as_deref()).await?;
+        let stop = stop_on_signal()?;
+        keelson_operator::run(client, options(&flags)?, stop)
+            .await
+            .context("the operator ended")
+    })
+}
+
+fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
+    let lease_namespace = match (flags.leader_elect, flags.leader_elect_namespace.as_str()) {
+        (false, _) => None,
+        (true, "") => {
+            let namespace = std::fs::read_to_string(NAMESPACE_FILE)
+                .context("--leader-elect-namespace must be set outside of a pod")?;
+            Some(namespace.trim().to_owned())
+        }
+        (true, namespace) => Some(namespace.to_owned()),
+    };
+    let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let flags::Workers {
+        accounting_workers,
+        controller_workers,
+        loginset_workers,
+        nodeset_workers,
+        restapi_workers,
+        token_workers,
+        slurmclient_workers,
+    } = flags.workers;
+    Ok(Options {
+        namespaces: flags.namespaces.clone(),
+        lease_namespace,
+        identity: std::env::var("HOSTNAME").unwrap_or_else(|_| format!("keelson-{}", std::process::id())),
+        health: listen_address(&flags.health_addr)?,
+        metrics: listen_address(&flags.metrics_addr)?,
+        workers: Workers {
+            controller: controller_workers,
+            accounting: accounting_workers,
+            restapi: restapi_workers,
+            loginset: loginset_workers,
+            nodeset: nodeset_workers,
+            token: token_workers,
+            slurm: slurmclient_workers,
+        },
+        settings: Settings {
+            propagated_node_conditions: flags
+                .propagated_node_conditions
+                .iter()
+                .filter(|condition| !condition.is_empty())
+                .cloned()
+                .collect(),
+            cluster_domain: cluster_domain(&resolv_conf),
+        },
+    })
+}
+
+/// SIGTERM and SIGINT end the process in order; the work under way is finished first.
+fn stop_on_signal() -> anyhow::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let token = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("asked to stop");
+        token.cancel();
+    });
+    Ok(stop)
+}

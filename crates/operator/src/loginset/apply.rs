@@ -1,0 +1,65 @@
+//! Brings the children of a LoginSet to their desired form.
+
+use keelson_api::LoginSet;
+use keelson_runtime::apply::Writer;
+use kube::ResourceExt;
+
+use super::{
+    build::{self, Children},
+    error::Error,
+    host_keys,
+    observe::Live,
+};
+use crate::{context::Context, written::apply_child};
+
+/// Makes the host keys if there are none; true when they were made.
+pub async fn make_missing_host_keys(
+    writer: &Writer,
+    loginset: &LoginSet,
+    live: &Live,
+) -> Result<bool, Error> {
+    if live.host_keys.is_some() {
+        return Ok(false);
+    }
+    let comment = loginset.name_any();
+    let files = tokio::task::spawn_blocking(move || host_keys::generate(&comment))
+        .await
+        .map_err(Error::HostKeysAborted)?
+        .map_err(Error::HostKeys)?;
+    match writer.create(&build::build_host_keys(loginset, files)).await {
+        Ok(_) => Ok(true),
+        // The watch was behind; the keys that are there count.
+        Err(error) if error.is_already_exists() => Ok(true),
+        Err(error) => Err(Error::Apply(error)),
+    }
+}
+
+pub async fn apply(
+    context: &Context,
+    writer: &Writer,
+    children: &Children,
+    live: &Live,
+) -> Result<(), Error> {
+    let Children {
+        ssh_config,
+        service,
+        deployment,
+        findings: _,
+    } = children;
+    let caches = &context.caches;
+    apply_child(writer, None, ssh_config, live.ssh_config.as_ref())
+        .await
+        .map_err(Error::Apply)?;
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref())
+        .await
+        .map_err(Error::Apply)?;
+    apply_child(
+        writer,
+        Some(&caches.deployments),
+        deployment,
+        live.deployment.as_ref(),
+    )
+    .await
+    .map_err(Error::Apply)?;
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! The children of a LoginSet: host keys, sshd's configuration, Service, Deployment. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret, Service},
+};
+use keelson_api::{
+    LoginSet,
+    merge::MergeError,
+    well_known::{annotation, app, component, container, dir, env, file, label, port, volume as volumes},
+};
+use keelson_runtime::apply::Desired;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slurm_conf::{merge as conf_merge, sshd_config};
+
+use super::{host_keys, validate::Validated};
+use crate::children::{
+    checksum, container as containers,
+    metadata::{Metadata, owned_by, selector},
+    pod,
+    service::{self, Service as ServiceParts},
+    volume,
+};
+
+/// Why the children cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("extraSshdConfig: {0}")]
+    Conf(#[from] conf_merge::Error),
+    #[error(transparent)]
+    Merge(#[from] MergeError),
+}
+
+/// What a LoginSet consists of, apart from the host keys, which are made once.
+#[derive(Debug)]
+pub struct Children {
+    pub ssh_config: Desired<ConfigMap>,
+    pub service: Desired<Service>,
+    pub deployment: Desired<Deployment>,
+    /// Lines of the user's that are not used, for a person.
+    pub findings: Vec<String>,
+}
+
+pub fn build(loginset: &LoginSet, validated: &Validated) -> Result<Children, Error> {
+    let spec = &loginset.spec;
+    let sshd = sshd_config::render(
+        sshd_config::Role::Login,
+        spec.extra_sshd_config.as_deref().unwrap_or_default(),
+    )?;
+    let keys =
+        sshd_config::render_authorized_keys(spec.root_ssh_authorized_keys.as_deref().unwrap_or_default());
+    let files = BTreeMap::from([
+        (file::SSHD_CONFIG.to_owned(), sshd.text.clone()),
+        (file::AUTHORIZED_KEYS.to_owned(), keys),
+    ]);
+    Ok(Children {
+        ssh_config: build_ssh_config(loginset, &files),
+        service: build_service(loginset)?,
+        deployment: build_deployment(loginset, validated, &files),
+        findings: sshd.findings.iter().map(ToString::to_string).collect(),
+    })
+}
+
+/// The Secret is immutable: nobody changes a host's identity by accident.
+pub fn build_host_keys(loginset: &LoginSet, files: host_keys::Files) -> Desired<Secret> {
+    let files: BTreeMap<String, String> = files.into_iter().collect();
+    Desired::new(json!({
+        "metadata": metadata(loginset).of_object(
+            &namespace(loginset),
+            &loginset.ssh_host_keys_name(),
+            &[owned_by(loginset)],
+        ),
+        "immutable": true,
+        "type": "Opaque",
+        "stringData": files,
+    }))
+}
+
+fn labels(loginset: &LoginSet) -> Vec<(&'static str, String)> {
+    vec![
+        (label::APP, app::LOGIN.to_owned()),
+        (label::INSTANCE, loginset.name_any()),
+        (label::COMPONENT, component::LOGIN.to_owned()),
+    ]
+}
+
+fn metadata(loginset: &LoginSet) -> Metadata {
+    Metadata::inherited(loginset).with_labels(labels(loginset))
+}
+
+fn namespace(loginset: &LoginSet) -> String {
+    loginset.namespace().unwrap_or_default()
+}
+
+fn build_ssh_config(loginset: &LoginSet, files: &BTreeMap<String, String>) -> Desired<ConfigMap> {
+    let metadata = metadata(loginset).of_object(
+        &namespace(loginset),
+        &loginset.ssh_config_name(),
+        &[owned_by(loginset)],
+    );
+    Desired::new(json!({ "metadata": metadata, "data": files }))
+}
+
+fn build_service(loginset: &LoginSet) -> Result<Desired<Service>, MergeError> {
+    let user = loginset.spec.service.as_ref();
+    Ok(Desired::new(service::public(ServiceParts {
+        namespace: &namespace(loginset),
+        name: &loginset.login_name(),
+        metadata: metadata(loginset),
+        owners: vec![owned_by(loginset)],
+        selector: selector(app::LOGIN, &loginset.name_any()),
+        port_name: port::LOGIN_NAME,
+        port: keelson_api::names::service_port(user, port::SSH),
+        user,
+    })?))
+}
+
+fn build_deployment(
+    loginset: &LoginSet,
+    validated: &Validated,
+    files: &BTreeMap<String, String>,
+) -> Desired<Deployment> {
+    let spec = &loginset.spec;
+    let user_metadata = spec
+        .template
+        .as_ref()
+        .and_then(|template| template.metadata.as_ref());
+    let base = Metadata::inherited(loginset)
+        .with_override(user_metadata)
+        .with_labels(labels(loginset));
+    let of_file = |name: &str| checksum::of_bytes(files.get(name).map(String::as_bytes).unwrap_or_default());
+    let mut hashes = vec![
+        (annotation::SLURM_KEY_HASH, validated.slurm_key_hash.clone()),
+        (annotation::SSH_HOST_KEYS_HASH, validated.host_keys_hash.clone()),
+        (annotation::SSHD_CONF_HASH, of_file(file::SSHD_CONFIG)),
+    ];
+    hashes.extend(
+        validated
+            .sssd
+            .iter()
+            .map(|sssd| (annotation::SSSD_CONF_HASH, sssd.hash.clone())),
+    );
+    let pod_metadata = base
+        .clone()
+        .with_annotations(hashes)
+        .with_annotations([(annotation::DEFAULT_CONTAINER, container::LOGIN.to_owned())]);
+    let workers = keelson_api::names::workers_service_name(&spec.controller_ref.name);
+    let search = format!(
+        "{workers}.{}.svc.{}",
+        namespace(loginset),
+        validated.cluster_domain
+    );
+    let pod_spec = json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "dnsConfig": { "searches": [search] },
+        "initContainers": [containers::initconf(spec.initconf.as_ref())],
+        "containers": [login(loginset, validated)],
+        "volumes": pod_volumes(loginset, validated),
+    });
+    let mut deployment = json!({
+        "replicas": spec.replicas,
+        "revisionHistoryLimit": 0,
+        "selector": { "matchLabels": selector(app::LOGIN, &loginset.name_any()) },
+        "template": pod::template(&pod_metadata, pod_spec, spec.template.as_ref()),
+    });
+    if let (Some(strategy), Value::Object(fields)) = (&spec.strategy, &mut deployment) {
+        fields.insert("strategy".into(), json!(strategy));
+    }
+    let metadata = base.of_object(
+        &namespace(loginset),
+        &loginset.login_name(),
+        &[owned_by(loginset)],
+    );
+    Desired::new(json!({ "metadata": metadata, "spec": deployment }))
+}
+
+fn login(loginset: &LoginSet, validated: &Validated) -> Value {
+    let options = format!("--conf-server {}", containers::conf_server(&validated.controller));
+    let mut mounts = vec![
+        volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),
+        volume::mount(volumes::SACKD_DIR, dir::SACKD_RUN),
+    ];
+    for name in host_key_files() {
+        mounts.push(volume::file(volumes::SSH_HOST_KEYS, dir::SSH, &name));
+    }
+    mounts.push(volume::file(volumes::SSH_CONFIG, dir::SSH, file::SSHD_CONFIG));
+    mounts.push(volume::file(
+        volumes::SSH_CONFIG,
+        dir::ROOT_SSH,
+        file::AUTHORIZED_KEYS,
+    ));
+    if validated.sssd.is_some() {
+        mounts.push(volume::file(volumes::SSSD_CONF, dir::SSSD, file::SSSD_CONF));
+    }
+    let base = json!({
+        "name": container::LOGIN,
+        "env": [{ "name": env::SACKD_OPTIONS, "value": options }],
+        "ports": [containers::port(port::LOGIN_NAME, validated.ssh_port)],
+        "readinessProbe": { "exec": { "command": ["test", "-S", format!("{}/sack.socket", dir::SACKD_RUN)] } },
+        "volumeMounts": mounts,
+    });
+    pod::container(base, loginset.spec.login.as_ref())
+}
+
+fn host_key_files() -> impl Iterator<Item = String> {
+    file::SSH_HOST_KEYS
+        .iter()
+        .flat_map(|name| [(*name).to_owned(), format!("{name}.pub")])
+}
+
+fn pod_volumes(loginset: &LoginSet, validated: &Validated) -> Vec<Value> {
+    let host_keys: Vec<(String, i32)> = host_key_files()
+        .map(|name| {
+            let mode = if name.ends_with(".pub") {
+                volume::READABLE
+            } else {
+                volume::OWNER_ONLY
+            };
+            (name, mode)
+        })
+        .collect();
+    let private = volume::OWNER_ONLY;
+    let config = loginset.ssh_config_name();
+    let mut all = vec![
+        volume::memory(volumes::SLURM_ETC),
+        volume::memory(volumes::SACKD_DIR),
+        volume::projected(
+            volumes::SLURM_CONFIG,
+            private,
+            vec![volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None)],
+        ),
+        volume::projected(
+            volumes::SSH_HOST_KEYS,
+            private,
+            vec![volume::secret_keys(&loginset.ssh_host_keys_name(), &host_keys)],
+        ),
+        volume::projected(
+            volumes::SSH_CONFIG,
+            private,
+            vec![
+                volume::config_map_key(&config, file::SSHD_CONFIG, file::SSHD_CONFIG, Some(private)),
+                volume::config_map_key(
+                    &config,
+                    file::AUTHORIZED_KEYS,
+                    file::AUTHORIZED_KEYS,
+                    Some(private),
+                ),
+            ],
+        ),
+    ];
+    if let Some(sssd) = &validated.sssd {
+        let source = volume::secret_key(&sssd.reference, file::SSSD_CONF, Some(private));
+        all.push(volume::projected(volumes::SSSD_CONF, private, vec![source]));
+    }
+    all
+}

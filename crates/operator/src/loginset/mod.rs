@@ -1,0 +1,65 @@
+//! LoginSet: pods with sshd and sackd that users log in to.
+//!
+//! observe (reads) → validate, build (pure) → apply (writes) → status (writes).
+
+mod apply;
+mod build;
+mod error;
+mod host_keys;
+mod observe;
+mod status;
+mod validate;
+
+use std::sync::Arc;
+
+use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
+use serde_json::json;
+
+pub use error::Error;
+
+use crate::{context::Context, problem::Problem};
+
+pub const MANAGER: &str = "slurm-operator/loginset";
+
+pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Result<Requeue, Error> {
+    let Some(loginset) = context.caches.loginsets.get(&key) else {
+        return Ok(Requeue::OnChange);
+    };
+    if loginset.metadata.deletion_timestamp.is_some() {
+        return Ok(Requeue::OnChange);
+    }
+    let observed = observe::observe(&context, Arc::clone(&loginset)).await?;
+    if apply::make_missing_host_keys(&writer, &loginset, &observed.live).await? {
+        // The watch reports the new Secret and brings us back.
+        return Ok(Requeue::OnChange);
+    }
+    let built = validate::validate(&observed).and_then(|validated| {
+        build::build(&loginset, &validated).map_err(|error| Problem::invalid(chain(&error)))
+    });
+    let applied = match &built {
+        Ok(children) => apply::apply(&context, &writer, children, &observed.live).await,
+        Err(problem) => {
+            context
+                .events
+                .warning(loginset.as_ref(), problem.reason, problem.message.clone());
+            Ok(())
+        }
+    };
+    let (problem, unused) = match (&built, &applied) {
+        (Err(problem), _) => (Some(problem.clone()), &[][..]),
+        (Ok(_), Err(error)) => (Some(Problem::refused(chain(error))), &[][..]),
+        (Ok(children), Ok(())) => (None, children.findings.as_slice()),
+    };
+    let status = status::compute(&observed, problem.as_ref(), unused, context.clock.now());
+    let written = writer
+        .apply_status(loginset.as_ref(), &json!(loginset.status), &json!(status))
+        .await
+        .map_err(Error::Status)?;
+    if let Some(written) = written {
+        context.caches.loginsets.upsert(written);
+    }
+    applied.map(|()| Requeue::OnChange)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Reads what a LoginSet is built from and what exists of it.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret, Service},
+};
+use keelson_api::{Controller, LoginSet};
+use keelson_runtime::{Key, contents};
+use kube::ResourceExt;
+
+use crate::context::Context;
+
+/// Everything that the other steps look at.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    pub loginset: Arc<LoginSet>,
+    pub controller: Option<Arc<Controller>>,
+    pub slurm_key: Option<Arc<Secret>>,
+    pub sssd: Option<Arc<Secret>>,
+    pub cluster_domain: String,
+    pub live: Live,
+}
+
+/// The children as they are.
+#[derive(Debug, Clone, Default)]
+pub struct Live {
+    pub host_keys: Option<Arc<Secret>>,
+    pub ssh_config: Option<Arc<ConfigMap>>,
+    pub service: Option<Arc<Service>>,
+    pub deployment: Option<Arc<Deployment>>,
+}
+
+pub async fn observe(context: &Context, loginset: Arc<LoginSet>) -> Result<Observed, contents::Error> {
+    let caches = &context.caches;
+    let namespace = loginset.namespace().unwrap_or_default();
+    let controller = caches
+        .controllers
+        .get(&Key::new(&namespace, &loginset.spec.controller_ref.name));
+    let mut secrets = [None, None];
+    let references = [
+        controller
+            .as_ref()
+            .and_then(|controller| controller.spec.slurm_key_ref.as_ref()),
+        loginset.spec.sssd_conf_ref.as_ref(),
+    ];
+    for (slot, reference) in secrets.iter_mut().zip(references) {
+        if let Some(reference) = reference {
+            *slot = context.secret(&namespace, &reference.name).await?;
+        }
+    }
+    let [slurm_key, sssd] = secrets;
+    let name = Key::new(&namespace, loginset.login_name());
+    Ok(Observed {
+        controller,
+        slurm_key,
+        sssd,
+        cluster_domain: context.settings.cluster_domain.clone(),
+        live: Live {
+            host_keys: context.secret(&namespace, &loginset.ssh_host_keys_name()).await?,
+            ssh_config: context
+                .config_map(&namespace, &loginset.ssh_config_name())
+                .await?,
+            service: caches.services.get(&name),
+            deployment: caches.deployments.get(&name),
+        },
+        loginset,
+    })
+}

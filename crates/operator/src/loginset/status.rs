@@ -1,0 +1,76 @@
+//! What a person sees of a LoginSet. Pure.
+
+use jiff::Timestamp;
+use keelson_api::{
+    LoginSetStatus,
+    status::Endpoint,
+    well_known::{app, condition, label, port, reason},
+};
+
+use kube::ResourceExt;
+
+use super::observe::Observed;
+use crate::{
+    conditions::{self, Finding},
+    problem::Problem,
+};
+
+pub fn compute(
+    observed: &Observed,
+    problem: Option<&Problem>,
+    unused: &[String],
+    now: Timestamp,
+) -> LoginSetStatus {
+    let Observed { loginset, live, .. } = observed;
+    let before = loginset.status.clone().unwrap_or_default();
+    let deployed = live
+        .deployment
+        .as_ref()
+        .and_then(|deployment| deployment.status.clone())
+        .unwrap_or_default();
+    let ready = deployed.ready_replicas.unwrap_or(0);
+    let wanted = loginset.spec.replicas;
+    let findings = match problem {
+        Some(Problem { reason, message }) => vec![
+            Finding::new(condition::READY, false, reason, message.clone()),
+            Finding::new(condition::DEGRADED, true, reason, message.clone()),
+        ],
+        None => {
+            let reason = if ready >= wanted {
+                reason::AS_SPECIFIED
+            } else {
+                reason::STARTING
+            };
+            let message = format!("{ready} of {wanted} login pods ready");
+            vec![
+                Finding::new(condition::READY, ready > 0 || wanted == 0, reason, message),
+                degraded(unused),
+            ]
+        }
+    };
+    LoginSetStatus {
+        observed_generation: loginset.metadata.generation,
+        conditions: conditions::compute(&before.conditions, findings, loginset.metadata.generation, now),
+        endpoints: vec![Endpoint {
+            name: port::SSH_NAME.to_owned(),
+            address: loginset.address().to_string(),
+        }],
+        replicas: Some(deployed.replicas.unwrap_or(0)),
+        ready_replicas: Some(ready),
+        selector: format!(
+            "{}={},{}={}",
+            label::INSTANCE,
+            loginset.name_any(),
+            label::APP,
+            app::LOGIN
+        ),
+    }
+}
+
+fn degraded(unused: &[String]) -> Finding {
+    if unused.is_empty() {
+        Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, "")
+    } else {
+        Finding::new(condition::DEGRADED, true, reason::INVALID_SPEC, unused.join("; "))
+    }
+}

@@ -1,0 +1,88 @@
+//! Turns what was observed into input that can be built from, or says what is missing.
+
+use std::sync::Arc;
+
+use keelson_api::{Controller, references::SecretKeySelector, well_known::port};
+
+use super::observe::Observed;
+use crate::{children::checksum, problem::Problem, secrets};
+
+/// What the children are built from.
+#[derive(Debug, Clone)]
+pub struct Validated {
+    pub controller: Arc<Controller>,
+    pub slurm_key: SecretKeySelector,
+    pub slurm_key_hash: String,
+    /// sssd.conf, where users come from SSSD.
+    pub sssd: Option<Sssd>,
+    pub cluster_domain: String,
+    pub host_keys_hash: String,
+    /// Port of sshd inside the pod.
+    pub ssh_port: i64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Sssd {
+    pub reference: SecretKeySelector,
+    pub hash: String,
+}
+
+pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
+    let Observed {
+        loginset,
+        controller,
+        slurm_key,
+        sssd,
+        cluster_domain,
+        live,
+    } = observed;
+    let spec = &loginset.spec;
+    let controller_name = &spec.controller_ref.name;
+    let controller = controller
+        .clone()
+        .ok_or_else(|| Problem::no_controller(controller_name))?;
+    let reference = controller
+        .spec
+        .slurm_key_ref
+        .clone()
+        .ok_or_else(|| Problem::missing(format!("Controller {controller_name} has no slurmKeyRef")))?;
+    let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
+    let sssd = if spec.sssd_enabled() {
+        let reference = spec
+            .sssd_conf_ref
+            .clone()
+            .filter(|reference| !reference.name.is_empty())
+            .ok_or_else(|| Problem::invalid("sssdConfRef must be set, or sssd.enabled must be false"))?;
+        let hash = checksum::of_bytes(secrets::value(sssd.as_deref(), &reference)?);
+        Some(Sssd { reference, hash })
+    } else {
+        None
+    };
+    let host_keys = live.host_keys.as_ref().and_then(|secret| secret.data.as_ref());
+    Ok(Validated {
+        controller,
+        slurm_key: reference,
+        slurm_key_hash,
+        sssd,
+        cluster_domain: cluster_domain.clone(),
+        host_keys_hash: host_keys.map(checksum::of_secret).unwrap_or_default(),
+        ssh_port: ssh_port(observed),
+    })
+}
+
+/// A user who shares the host's network moves sshd by naming its port.
+fn ssh_port(observed: &Observed) -> i64 {
+    let ports = observed
+        .loginset
+        .spec
+        .login
+        .as_ref()
+        .and_then(|login| login.pointer("/ports")?.as_array());
+    ports
+        .into_iter()
+        .flatten()
+        .filter(|candidate| candidate.get("name").and_then(|name| name.as_str()) == Some(port::LOGIN_NAME))
+        .filter_map(|named| named.get("containerPort")?.as_i64())
+        .find(|number| *number != 0)
+        .unwrap_or(i64::from(port::SSH))
+}

@@ -1,0 +1,237 @@
+//! Starts everything, in order, and ends it in the reverse one.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use keelson_runtime::{
+    Clock, Key, Requeue,
+    apply::Writer,
+    contents::Contents,
+    events::Events,
+    health::Health,
+    leader::{Election, Timings},
+    metrics::Metrics,
+    run::Loop,
+    serve,
+    watch::{Scope, Watches},
+};
+use kube::Client;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    caches::Caches,
+    context::{Context, Settings},
+    controller, loginset, restapi,
+    triggers::{Queues, Triggers},
+    watches,
+};
+
+/// Name of the Lease and of the reporter of events.
+pub const NAME: &str = "slurm-operator";
+/// Everything is looked at again this often, in case a trigger was missed.
+const SAFETY_NET: Duration = Duration::from_mins(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Serve(#[from] serve::Error),
+    #[error("lost the lease: another replica leads now")]
+    LeadershipLost,
+}
+
+/// How many objects of each kind are worked on at the same time.
+#[derive(Debug, Clone, Copy)]
+pub struct Workers {
+    pub controller: usize,
+    pub accounting: usize,
+    pub restapi: usize,
+    pub loginset: usize,
+    pub nodeset: usize,
+    pub token: usize,
+    pub slurm: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub namespaces: Vec<String>,
+    /// Where the Lease lies; without it this process leads alone.
+    pub lease_namespace: Option<String>,
+    /// This replica's name.
+    pub identity: String,
+    pub health: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
+    pub workers: Workers,
+    pub settings: Settings,
+}
+
+/// Runs the operator until `stop` or until the lease is lost.
+pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
+    let metrics = Metrics::default();
+    let health = Health::default();
+    let clock = Clock::system();
+    let background = CancellationToken::new();
+    let tasks = TaskTracker::new();
+
+    let servers = {
+        let (health, metrics, end) = (health.clone(), metrics.clone(), background.clone());
+        let (health_address, metrics_address) = (options.health, options.metrics);
+        async move {
+            let health_server = async {
+                match health_address {
+                    Some(address) => serve::health(address, health, end.clone()).await,
+                    None => Ok(()),
+                }
+            };
+            let metrics_server = async {
+                match metrics_address {
+                    Some(address) => serve::metrics(address, metrics, end.clone()).await,
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(health_server, metrics_server).map(|_| ())
+        }
+    };
+    let caches = Arc::new(Caches::default());
+    let triggers = Triggers {
+        caches: Arc::clone(&caches),
+        queues: Arc::new(Queues::default()),
+    };
+    let watches = Watches {
+        client: client.clone(),
+        scope: Scope::from_list(&options.namespaces),
+        health,
+        metrics: metrics.clone(),
+        tasks: tasks.clone(),
+        stop: background.clone(),
+    };
+    watches::start(&watches, &triggers);
+    let context = Arc::new(Context {
+        secrets: Contents::new(client.clone(), Arc::clone(&caches.secrets)),
+        config_maps: Contents::new(client.clone(), Arc::clone(&caches.config_maps)),
+        events: Events::start(
+            client.clone(),
+            NAME,
+            &options.identity,
+            metrics.clone(),
+            &tasks,
+            background.clone(),
+        ),
+        caches,
+        triggers,
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        settings: options.settings.clone(),
+        client: client.clone(),
+    });
+
+    let led = lead(
+        client,
+        &options,
+        clock,
+        &metrics,
+        &stop,
+        run_loops(context, &options, metrics.clone(), &stop),
+    );
+    let result = tokio::select! {
+        served = servers => served.map_err(Error::Serve),
+        led = led => led,
+    };
+    background.cancel();
+    tasks.close();
+    tasks.wait().await;
+    result
+}
+
+/// Does the work while this replica holds the lease, and gives it back at the end.
+async fn lead(
+    client: Client,
+    options: &Options,
+    clock: Clock,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+    work: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let Some(namespace) = &options.lease_namespace else {
+        metrics.leading.set(1);
+        work.await;
+        return Ok(());
+    };
+    let mut election = Election::new(
+        client,
+        namespace,
+        NAME,
+        &options.identity,
+        Timings::default(),
+        clock,
+    );
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = election.acquire() => {}
+    }
+    tracing::info!(identity = options.identity, "leading");
+    metrics.leading.set(1);
+    let lost = tokio::select! {
+        () = work => false,
+        () = election.keep() => true,
+    };
+    metrics.leading.set(0);
+    if lost {
+        return Err(Error::LeadershipLost);
+    }
+    election.release().await;
+    Ok(())
+}
+
+async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, stop: &CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = context.caches.synced() => {}
+    }
+    tracing::info!("caches are filled, starting to reconcile");
+    let queues = Arc::clone(&context.triggers.queues);
+    let workers = options.workers;
+    let a_loop = |controller, concurrency| Loop {
+        controller,
+        concurrency,
+        metrics: metrics.clone(),
+        stop: stop.clone(),
+    };
+    tokio::join!(
+        a_loop("controller", workers.controller).run(
+            Arc::clone(&queues.controller),
+            with(&context, controller::MANAGER, controller::reconcile)
+        ),
+        a_loop("restapi", workers.restapi).run(
+            Arc::clone(&queues.restapi),
+            with(&context, restapi::MANAGER, restapi::reconcile)
+        ),
+        a_loop("loginset", workers.loginset).run(
+            Arc::clone(&queues.loginset),
+            with(&context, loginset::MANAGER, loginset::reconcile)
+        ),
+        safety_net(&context, stop),
+    );
+}
+
+/// Gives a reconcile what it needs beside the key.
+fn with<F, Fut, E>(
+    context: &Arc<Context>,
+    manager: &'static str,
+    reconcile: F,
+) -> impl Fn(Key) -> Fut + use<F, Fut, E>
+where
+    F: Fn(Arc<Context>, Writer, Key) -> Fut,
+    Fut: Future<Output = Result<Requeue, E>>,
+{
+    let context = Arc::clone(context);
+    let writer = context.writer(manager);
+    move |key| reconcile(Arc::clone(&context), writer.clone(), key)
+}
+
+async fn safety_net(context: &Context, stop: &CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SAFETY_NET) => context.triggers.everything(),
+        }
+    }
+}
