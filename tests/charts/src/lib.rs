@@ -3,6 +3,8 @@
 //! The tables are `charts/tests/*.yaml`; their format is in the README beside them. `KEELSON_TEST_HELM` names the helm
 //! programs to use, separated by colons; without it the one on the `PATH` is taken.
 
+pub mod values;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
