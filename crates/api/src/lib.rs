@@ -28,6 +28,7 @@ pub mod scalars;
 mod schema;
 pub mod status;
 pub mod token;
+pub mod validate;
 pub mod well_known;
 
 pub use accounting::{Accounting, AccountingSpec, AccountingStatus};

@@ -306,7 +306,7 @@ fn is_directive(field: &str) -> bool {
 }
 
 /// `null` asks for a deletion; where there is nothing of ours to delete, it has done its work.
-fn without_nulls(value: &Value) -> Value {
+pub(crate) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => map
             .iter()

@@ -186,6 +186,9 @@ pub struct Amount {
 }
 
 impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self { nano: 0 };
+
     /// Reads Kubernetes' notation: `1`, `1.5`, `500m`, `10Gi`, `1e3`.
     pub fn parse(text: &str) -> Result<Self, ScalarError> {
         parse_quantity(text)
@@ -202,6 +205,13 @@ impl Amount {
     /// In MiB, rounded down.
     pub fn mebibytes(self) -> i128 {
         self.nano / NANO / (1024 * 1024)
+    }
+}
+
+impl std::fmt::Display for Amount {
+    /// In the smallest unit, so that equal amounts read alike.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}n", self.nano)
     }
 }
 

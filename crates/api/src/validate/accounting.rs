@@ -1,0 +1,70 @@
+//! Rules on Accountings.
+
+use crate::accounting::{Accounting, AccountingSpec, StorageConfig};
+use crate::validate::path::Path;
+use crate::validate::references::{self, Keys};
+use crate::validate::report::Report;
+use crate::validate::{Validate, pods, text};
+use crate::well_known::container;
+
+impl Validate for Accounting {
+    fn check(&self, report: &mut Report) {
+        let spec = Path::spec();
+        let AccountingSpec {
+            slurm_key_ref,
+            jwt_key_ref,
+            jwt_hs256_key_ref,
+            jwks_key_ref,
+            external,
+            external_config,
+            slurmdbd,
+            template,
+            storage_config,
+            extra_conf,
+            service,
+        } = &self.spec;
+        Keys {
+            external: *external,
+            external_config: external_config.as_ref(),
+            slurm_key: slurm_key_ref.as_ref(),
+            jwt_key: jwt_key_ref.as_ref(),
+            jwt_hs256_key: jwt_hs256_key_ref.as_ref(),
+            jwks_key: jwks_key_ref.as_ref(),
+        }
+        .check("slurmdbd", report);
+        pods::container(&spec.field("slurmdbd"), slurmdbd.as_ref(), report);
+        pods::template(template.as_ref(), (&[container::SLURMDBD], &[]), report);
+        match storage_config {
+            _ if *external => {}
+            Some(storage) => database(storage, report),
+            None => report.refuse(
+                &spec.field("storageConfig"),
+                "must be set when external is false",
+                "write the host of the database and the Secret that holds its password",
+            ),
+        }
+        text::lines(&spec.field("extraConf"), extra_conf.as_deref(), report);
+        pods::service(service.as_ref(), report);
+    }
+
+    fn check_change(&self, old: &Self, report: &mut Report) {
+        references::unchanged(
+            &Path::spec().field("jwtKeyRef"),
+            &old.spec.jwt_key(),
+            &self.spec.jwt_key(),
+            "tokens signed with the old key would be refused",
+            report,
+        );
+    }
+}
+
+fn database(storage: &StorageConfig, report: &mut Report) {
+    let path = Path::spec().field("storageConfig");
+    text::host(&path.field("host"), &storage.host, report);
+    text::port(&path.field("port"), storage.port(), report);
+    text::word(&path.field("database"), &storage.database, report);
+    if let Some(username) = &storage.username {
+        text::word(&path.field("username"), username, report);
+    }
+    references::secret_key(&path.field("passwordKeyRef"), &storage.password_key_ref, report);
+}

@@ -1,0 +1,71 @@
+//! NodeSets of one cluster share its node and partition names.
+
+use kube_core::ResourceExt as _;
+
+use crate::nodeset::{NodeSet, ScalingMode};
+use crate::validate::path::Path;
+use crate::validate::report::Report;
+
+/// Judges a NodeSet beside the others in its namespace: two that register with one Controller may not give their workers,
+/// or their features and partitions, the same names.
+pub fn conflicts<'a>(nodeset: &NodeSet, others: impl IntoIterator<Item = &'a NodeSet>) -> Report {
+    let mut report = Report::default();
+    let siblings = others.into_iter().filter(|other| {
+        other.spec.controller_ref == nodeset.spec.controller_ref
+            && other.namespace() == nodeset.namespace()
+            && other.name_any() != nodeset.name_any()
+    });
+    let hostname = Path::spec().field("template").field("spec").field("hostname");
+    for other in siblings {
+        if other.slurm_name() == nodeset.slurm_name() {
+            report.refuse(
+                &hostname,
+                format!(
+                    "NodeSet {:?} already uses the Slurm feature and partition name {:?}",
+                    other.name_any(),
+                    nodeset.slurm_name()
+                ),
+                "give this one another template.spec.hostname",
+            );
+        } else if let Some(name) = shared_node_name(nodeset, other) {
+            report.refuse(
+                &hostname,
+                format!("NodeSet {:?} already has a Slurm node {name:?}", other.name_any()),
+                "give this one another template.spec.hostname",
+            );
+        }
+    }
+    report
+}
+
+/// A node name that both would give. Only names by ordinal are known beforehand.
+fn shared_node_name(one: &NodeSet, other: &NodeSet) -> Option<String> {
+    if [one, other]
+        .iter()
+        .any(|nodeset| nodeset.spec.scaling_mode != ScalingMode::StatefulSet)
+    {
+        return None;
+    }
+    let (longer, shorter) = if prefix(one).len() >= prefix(other).len() {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    // Without this the ordinals cannot make up for the difference.
+    let rest = prefix(longer).strip_prefix(&prefix(shorter))?.to_owned();
+    if !rest.chars().all(|c| c.is_ascii_digit()) {
+        return None;
+    }
+    (0..longer.spec.replicas).find_map(|ordinal| {
+        let tail = format!("{rest}{}", longer.padded_ordinal(ordinal));
+        let same: i32 = tail.parse().ok()?;
+        (same < shorter.spec.replicas && shorter.padded_ordinal(same) == tail)
+            .then(|| longer.pod_hostname(ordinal))
+    })
+}
+
+fn prefix(nodeset: &NodeSet) -> String {
+    nodeset
+        .hostname_prefix()
+        .map_or_else(|| nodeset.pod_generate_name(), str::to_owned)
+}

@@ -1,0 +1,312 @@
+//! Rules on Controllers.
+
+use crate::controller::{ClaimPolicy, Controller, ControllerSpec, Persistence};
+use crate::references::LocalObjectReference;
+use crate::validate::path::Path;
+use crate::validate::references::{self, Keys};
+use crate::validate::report::Report;
+use crate::validate::{Validate, pods, text};
+use crate::well_known::slurm::CLUSTER_NAME_MAX;
+use crate::well_known::{container, file};
+
+const ACCESS_MODES: [&str; 4] = [
+    "ReadWriteOnce",
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOncePod",
+];
+
+impl Validate for Controller {
+    fn check(&self, report: &mut Report) {
+        let spec = Path::spec();
+        let ControllerSpec {
+            cluster_name: _,
+            slurm_key_ref,
+            jwt_key_ref,
+            jwt_hs256_key_ref,
+            jwks_key_ref,
+            accounting_ref,
+            external,
+            external_config,
+            ha: _,
+            slurmctld,
+            inplace_reconfigure: _,
+            reconfigure,
+            logfile,
+            template,
+            extra_conf,
+            config_file_refs,
+            prolog_script_refs,
+            epilog_script_refs,
+            prolog_slurmctld_script_refs,
+            epilog_slurmctld_script_refs,
+            persistence,
+            service,
+            metrics,
+            max_node_count,
+        } = &self.spec;
+        cluster_name(self, report);
+        Keys {
+            external: *external,
+            external_config: external_config.as_ref(),
+            slurm_key: slurm_key_ref.as_ref(),
+            jwt_key: jwt_key_ref.as_ref(),
+            jwt_hs256_key: jwt_hs256_key_ref.as_ref(),
+            jwks_key: jwks_key_ref.as_ref(),
+        }
+        .check("slurmctld", report);
+        if let Some(accounting) = accounting_ref {
+            references::local(&spec.field("accountingRef"), accounting, "Accounting", report);
+        }
+        for (field, override_) in [
+            ("slurmctld", slurmctld),
+            ("reconfigure", reconfigure),
+            ("logfile", logfile),
+        ] {
+            pods::container(&spec.field(field), override_.as_ref(), report);
+        }
+        pods::template(
+            template.as_ref(),
+            (
+                &[container::SLURMCTLD],
+                &[container::RECONFIGURE, container::LOGFILE],
+            ),
+            report,
+        );
+        text::lines(&spec.field("extraConf"), extra_conf.as_deref(), report);
+        for (field, refs) in [
+            ("configFileRefs", config_file_refs),
+            ("prologScriptRefs", prolog_script_refs),
+            ("epilogScriptRefs", epilog_script_refs),
+            ("prologSlurmctldScriptRefs", prolog_slurmctld_script_refs),
+            ("epilogSlurmctldScriptRefs", epilog_slurmctld_script_refs),
+        ] {
+            references::locals(&spec.field(field), refs.as_ref(), "ConfigMap", report);
+        }
+        high_availability(&self.spec, report);
+        if let Some(persistence) = persistence {
+            state_volume(persistence, report);
+        }
+        pods::service(service.as_ref(), report);
+        let endpoints = metrics
+            .iter()
+            .flat_map(|m| &m.service_monitor)
+            .flat_map(|m| &m.endpoints)
+            .flatten();
+        for (index, endpoint) in endpoints.enumerate() {
+            if !endpoint.path.starts_with('/') {
+                let path = spec
+                    .field("metrics")
+                    .field("serviceMonitor")
+                    .field("endpoints")
+                    .index(index)
+                    .field("path");
+                report.refuse(
+                    &path,
+                    format!("{:?} is not an HTTP path", endpoint.path),
+                    "write a path such as /metrics/jobs",
+                );
+            }
+        }
+        if max_node_count.is_some_and(|count| count < 1) {
+            report.refuse(
+                &spec.field("maxNodeCount"),
+                "is below 1",
+                "write 1 or more, or leave it out",
+            );
+        }
+    }
+
+    fn check_change(&self, old: &Self, report: &mut Report) {
+        let spec = Path::spec();
+        if self.cluster_name() != old.cluster_name() {
+            report.refuse(
+                &spec.field("clusterName"),
+                format!(
+                    "cannot be changed from {:?}: slurmctld refuses state saved under another name",
+                    old.cluster_name()
+                ),
+                "put the old name back, or make a new Controller",
+            );
+        }
+        let name = |controller: &Self| controller.spec.slurm_key_ref.as_ref().map(|key| key.name.clone());
+        references::unchanged(
+            &spec.field("slurmKeyRef").field("name"),
+            &name(old).unwrap_or_default(),
+            &name(self).unwrap_or_default(),
+            "every daemon of the cluster holds the key",
+            report,
+        );
+        references::unchanged(
+            &spec.field("jwtKeyRef"),
+            &old.spec.jwt_key(),
+            &self.spec.jwt_key(),
+            "tokens signed with the old key would be refused",
+            report,
+        );
+        let persistence = spec.field("persistence");
+        references::unchanged(
+            &persistence.field("enabled"),
+            &old.spec.persistence_enabled(),
+            &self.spec.persistence_enabled(),
+            "slurmctld's state would be lost",
+            report,
+        );
+        if self.spec.persistence_enabled() {
+            references::unchanged(
+                &persistence.field("existingClaim"),
+                &written_claim(&old.spec),
+                &written_claim(&self.spec),
+                "slurmctld's state would be lost",
+                report,
+            );
+        }
+    }
+}
+
+fn written_claim(spec: &ControllerSpec) -> &str {
+    spec.persistence
+        .as_ref()
+        .and_then(|p| p.existing_claim.as_deref())
+        .unwrap_or_default()
+}
+
+fn cluster_name(controller: &Controller, report: &mut Report) {
+    let path = Path::spec().field("clusterName");
+    let name = controller.cluster_name();
+    if name.chars().count() > CLUSTER_NAME_MAX {
+        report.refuse(
+            &path,
+            format!("{name:?} has {} characters", name.chars().count()),
+            format!("write at most {CLUSTER_NAME_MAX}; without it the name is <namespace>_<name>"),
+        );
+    }
+    if !name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        || name.starts_with(['.', '-'])
+    {
+        report.refuse(
+            &path,
+            format!("{name:?} cannot be the name of a Slurm cluster"),
+            "write letters, digits, '-', '_' and '.', starting with a letter or digit",
+        );
+    } else if name.chars().any(|c| c.is_ascii_uppercase()) {
+        report.warn(
+            &path,
+            format!(
+                "slurmdbd keeps cluster names in lower case: {}",
+                name.to_lowercase()
+            ),
+        );
+    }
+}
+
+fn high_availability(spec: &ControllerSpec, report: &mut Report) {
+    if !spec.ha_enabled() {
+        return;
+    }
+    if spec.persistence.is_none() || spec.existing_claim().is_none() {
+        report.refuse(
+            &Path::spec().field("persistence").field("existingClaim"),
+            "must be set when ha.enabled is true: primary and backups share their state",
+            "set persistence.enabled to true and name a PersistentVolumeClaim that is ReadWriteMany",
+        );
+    }
+    if spec.ha.as_ref().is_some_and(|ha| ha.backups < 1) {
+        report.refuse(
+            &Path::spec().field("ha").field("backups"),
+            "is below 1",
+            "write 1 or more",
+        );
+    }
+    if spec.external {
+        report.warn(&Path::spec().field("ha"), "is not used while external is true");
+    }
+}
+
+fn state_volume(persistence: &Persistence, report: &mut Report) {
+    let path = Path::spec().field("persistence");
+    if let Some(claim) = persistence
+        .existing_claim
+        .as_deref()
+        .filter(|claim| !claim.is_empty())
+    {
+        references::local_name(
+            &path.field("existingClaim"),
+            claim,
+            "PersistentVolumeClaim",
+            report,
+        );
+        if persistence.deletion_policy == Some(ClaimPolicy::Delete) {
+            report.warn(
+                &path.field("deletionPolicy"),
+                "is not used: a claim named by existingClaim is never deleted",
+            );
+        }
+    }
+    for (index, mode) in persistence.access_modes.iter().flatten().enumerate() {
+        if !ACCESS_MODES.contains(&mode.as_str()) {
+            report.refuse(
+                &path.field("accessModes").index(index),
+                format!("{mode:?} is not an access mode"),
+                format!("write one of {}", ACCESS_MODES.join(", ")),
+            );
+        }
+    }
+    let resources = persistence.resources.clone().unwrap_or_default();
+    for (field, map) in [("limits", resources.limits), ("requests", resources.requests)] {
+        for (name, quantity) in map.iter().flatten() {
+            if let Err(error) = quantity.parse() {
+                report.refuse(
+                    &path.field("resources").field(field).field(name),
+                    error.to_string(),
+                    "write a size such as 4Gi",
+                );
+            }
+        }
+    }
+}
+
+/// Judges the keys of a ConfigMap that `configFileRefs[index]` names. Whoever calls this has read it.
+pub fn config_file_keys<'a>(
+    index: usize,
+    reference: &LocalObjectReference,
+    keys: impl IntoIterator<Item = &'a str>,
+) -> Report {
+    let mut report = Report::default();
+    let path = Path::spec().field("configFileRefs").index(index);
+    for key in keys {
+        if file::RESERVED.contains(&key) {
+            report.refuse(
+                &path,
+                format!(
+                    "ConfigMap {:?} has the key {key:?}, a file that the operator writes",
+                    reference.name
+                ),
+                "remove the key; lines for it go into extraConf",
+            );
+        } else if !file::KNOWN.contains(&key) {
+            report.warn(
+                &path,
+                format!("Slurm does not read {key:?} of ConfigMap {:?} by itself; include it in a file that it reads", reference.name),
+            );
+        }
+    }
+    report
+}
+
+/// Judges the claim that high availability uses. Whoever calls this has read it; one that does not exist yet is no fault.
+pub fn ha_claim(claim: &str, access_modes: &[String]) -> Report {
+    let mut report = Report::default();
+    if !access_modes.iter().any(|mode| mode == "ReadWriteMany") {
+        report.refuse(
+            &Path::spec().field("persistence").field("existingClaim"),
+            format!(
+                "PersistentVolumeClaim {claim:?} is not ReadWriteMany, but primary and backups write to it"
+            ),
+            "name a claim with the access mode ReadWriteMany",
+        );
+    }
+    report
+}

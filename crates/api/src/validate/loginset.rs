@@ -1,0 +1,129 @@
+//! Rules on LoginSets.
+
+use crate::loginset::{DeploymentStrategy, LoginSet, LoginSetSpec};
+use crate::scalars::IntOrString;
+use crate::validate::path::Path;
+use crate::validate::report::Report;
+use crate::validate::{Validate, pods, references, text};
+use crate::well_known::container;
+
+impl Validate for LoginSet {
+    fn check(&self, report: &mut Report) {
+        let spec = Path::spec();
+        let LoginSetSpec {
+            controller_ref,
+            replicas,
+            login,
+            initconf,
+            template,
+            root_ssh_authorized_keys,
+            extra_sshd_config,
+            sssd_conf_ref,
+            sssd: _,
+            strategy,
+            service,
+        } = &self.spec;
+        references::local(&spec.field("controllerRef"), controller_ref, "Controller", report);
+        text::not_negative(&spec.field("replicas"), *replicas, report);
+        pods::container(&spec.field("login"), login.as_ref(), report);
+        pods::container(&spec.field("initconf"), initconf.as_ref(), report);
+        pods::template(
+            template.as_ref(),
+            (&[container::LOGIN], &[container::INITCONF]),
+            report,
+        );
+        authorized_keys(root_ssh_authorized_keys.as_deref(), report);
+        text::lines(
+            &spec.field("extraSshdConfig"),
+            extra_sshd_config.as_deref(),
+            report,
+        );
+        match sssd_conf_ref {
+            _ if !self.spec.sssd_enabled() => {}
+            Some(selector) => references::secret_key(&spec.field("sssdConfRef"), selector, report),
+            None => report.refuse(
+                &spec.field("sssdConfRef"),
+                "must be set",
+                "name the Secret and the key that hold sssd.conf, or set sssd.enabled to false",
+            ),
+        }
+        if let Some(strategy) = strategy {
+            deployment_strategy(strategy, report);
+        }
+        pods::service(service.as_ref(), report);
+    }
+
+    fn check_change(&self, old: &Self, report: &mut Report) {
+        references::unchanged(
+            &Path::spec().field("controllerRef"),
+            &old.spec.controller_ref,
+            &self.spec.controller_ref,
+            "users are logged in to that cluster",
+            report,
+        );
+    }
+}
+
+fn authorized_keys(keys: Option<&str>, report: &mut Report) {
+    let path = Path::spec().field("rootSshAuthorizedKeys");
+    text::lines(&path, keys, report);
+    let Some(keys) = keys else { return };
+    if keys.contains("PRIVATE KEY-----") {
+        report.refuse(
+            &path,
+            "holds a private key",
+            "write public keys only, and replace that key: it was sent in the clear",
+        );
+        return;
+    }
+    let kinds = ["ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-", "cert-authority"];
+    for (index, line) in keys.lines().map(str::trim).enumerate() {
+        let names_a_kind = line
+            .split([' ', '\t', ','])
+            .any(|word| kinds.iter().any(|kind| word.starts_with(kind)));
+        if !line.is_empty() && !line.starts_with('#') && !names_a_kind {
+            report.warn(
+                &path,
+                format!("line {} does not look like a public key", index + 1),
+            );
+        }
+    }
+}
+
+fn deployment_strategy(strategy: &DeploymentStrategy, report: &mut Report) {
+    let path = Path::spec().field("strategy");
+    match strategy.kind.as_deref() {
+        None | Some("" | "RollingUpdate") => {}
+        Some("Recreate") if strategy.rolling_update.is_none() => {}
+        Some("Recreate") => report.refuse(
+            &path.field("rollingUpdate"),
+            "does not go with type Recreate",
+            "leave it out, or set type to RollingUpdate",
+        ),
+        Some(other) => {
+            report.refuse(
+                &path.field("type"),
+                format!("{other:?} is not a strategy"),
+                "write RollingUpdate or Recreate",
+            );
+        }
+    }
+    let path = path.field("rollingUpdate");
+    let bounds = strategy.rolling_update.clone().unwrap_or_default();
+    for (field, bound) in [
+        ("maxSurge", &bounds.max_surge),
+        ("maxUnavailable", &bounds.max_unavailable),
+    ] {
+        if let Some(bound) = bound {
+            text::number_or_percent(&path.field(field), bound, 0, report);
+        }
+    }
+    let is_zero = |bound: &Option<IntOrString>| bound.as_ref().is_some_and(|b| b.scaled_up(100) == Ok(0));
+    if is_zero(&bounds.max_surge) && is_zero(&bounds.max_unavailable) {
+        report.refuse(
+            &path,
+            "maxSurge and maxUnavailable are both 0",
+            "let one of them be 1 or more",
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! Rules that need nothing but the object itself (and its former self, or its siblings): used by the admission webhook
+//! and, because a webhook may be off, by the operator too.
+//!
+//! Each refusal names the field, what is wrong and what to write instead. Updates are ratcheted: an object that was
+//! already wrong may be changed as long as the change itself is right.
+
+mod accounting;
+mod conflicts;
+mod controller;
+mod loginset;
+mod nodeset;
+mod path;
+mod pods;
+mod references;
+mod report;
+mod restapi;
+mod text;
+mod token;
+
+use kube_core::Resource;
+use serde::Serialize;
+use serde_json::Value;
+
+pub use conflicts::conflicts;
+pub use controller::{config_file_keys, ha_claim};
+pub use path::Path;
+pub use report::{Report, Violation, Warning};
+
+/// What is right and wrong with one kind.
+pub trait Validate: Resource<DynamicType = ()> + Serialize {
+    /// Rules on one object.
+    fn check(&self, report: &mut Report);
+
+    /// What may not change. Called only when the spec did change.
+    fn check_change(&self, _old: &Self, _report: &mut Report) {}
+}
+
+/// Judges a new object.
+pub fn validate<K: Validate>(object: &K) -> Report {
+    let mut report = Report::default();
+    object.check(&mut report);
+    report
+}
+
+/// Judges a change: refused is only what the change makes wrong. Metadata and finalizers may always change, and so may
+/// everything of an object that is being deleted, because a refusal there would keep it from going.
+pub fn validate_update<K: Validate>(old: &K, new: &K) -> Report {
+    let (Ok(old_json), Ok(new_json)) = (serde_json::to_value(old), serde_json::to_value(new)) else {
+        return validate(new);
+    };
+    if new.meta().deletion_timestamp.is_some() || old_json.get("spec") == new_json.get("spec") {
+        return Report::default();
+    }
+    let before = validate(old);
+    let mut report = validate(new);
+    report
+        .violations
+        .retain(|violation| is_new(violation, &before, &old_json, &new_json));
+    new.check_change(old, &mut report);
+    report
+}
+
+fn is_new(violation: &Violation, before: &Report, old: &Value, new: &Value) -> bool {
+    !before.violations.contains(violation) || violation.path.find(old) != violation.path.find(new)
+}

@@ -1,0 +1,383 @@
+//! Rules on NodeSets.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube_core::ResourceExt as _;
+use serde_json::Value;
+
+use crate::nodeset::{
+    NodeSet, NodeSetSpec, Partition, PruneSlurmNodeRecords, ScalingMode, Ssh, UpdateStrategy,
+    UpdateStrategyType,
+};
+use crate::overrides::RawObject;
+use crate::scalars::Amount;
+use crate::validate::path::Path;
+use crate::validate::report::Report;
+use crate::validate::{Validate, pods, references, text};
+use crate::well_known::container;
+
+impl Validate for NodeSet {
+    fn check(&self, report: &mut Report) {
+        let spec = Path::spec();
+        let NodeSetSpec {
+            controller_ref,
+            replicas,
+            scaling_mode,
+            slurmd,
+            ssh,
+            logfile,
+            template,
+            extra_conf,
+            partition,
+            volume_claim_templates,
+            update_strategy,
+            revision_history_limit,
+            persistent_volume_claim_retention_policy: _,
+            min_ready_seconds,
+            ordinal_padding,
+            pin_to_node,
+            workload_disruption_protection: _,
+            prune_slurm_node_records,
+            oversubscribe_node: _,
+            drain,
+            paused: _,
+            max_concurrent_startup,
+            deletion_policy: _,
+        } = &self.spec;
+        references::local(&spec.field("controllerRef"), controller_ref, "Controller", report);
+        for (field, number) in [
+            ("replicas", *replicas),
+            ("revisionHistoryLimit", *revision_history_limit),
+            ("minReadySeconds", min_ready_seconds.unwrap_or(0)),
+            ("ordinalPadding", *ordinal_padding),
+        ] {
+            text::not_negative(&spec.field(field), number, report);
+        }
+        if max_concurrent_startup.is_some_and(|count| count < 1) {
+            report.refuse(
+                &spec.field("maxConcurrentStartup"),
+                "is below 1",
+                "write 1 or more, or leave it out",
+            );
+        }
+        pods::container(&spec.field("slurmd"), slurmd.as_ref(), report);
+        pods::container(&spec.field("logfile"), logfile.as_ref(), report);
+        pods::template(
+            template.as_ref(),
+            (&[container::SLURMD], &[container::LOGFILE]),
+            report,
+        );
+        hostnames(self, report);
+        if let Some(ssh) = ssh {
+            ssh_access(ssh, report);
+        }
+        node_parameters(extra_conf.as_deref().unwrap_or_default(), report);
+        if let Some(partition) = partition {
+            partition_line(partition, report);
+        }
+        claims(volume_claim_templates.as_deref().unwrap_or_default(), report);
+        if let Some(strategy) = update_strategy {
+            update(strategy, *scaling_mode, report);
+        }
+        if let Some(drain) = drain {
+            match &drain.timeout {
+                Some(timeout) => text::duration(
+                    &spec.field("drain").field("timeout"),
+                    timeout,
+                    Duration::ZERO,
+                    report,
+                ),
+                None if drain.on_timeout.is_some() => {
+                    report.warn(
+                        &spec.field("drain").field("onTimeout"),
+                        "never happens without a timeout",
+                    );
+                }
+                None => {}
+            }
+        }
+        match scaling_mode {
+            ScalingMode::DaemonSet if *pin_to_node => {
+                report.warn(&spec.field("pinToNode"), "has no effect in DaemonSet mode");
+            }
+            ScalingMode::StatefulSet if *prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound => {
+                report.warn(
+                    &spec.field("pruneSlurmNodeRecords"),
+                    "has no effect in StatefulSet mode",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn check_change(&self, old: &Self, report: &mut Report) {
+        let spec = Path::spec();
+        references::unchanged(
+            &spec.field("controllerRef"),
+            &old.spec.controller_ref,
+            &self.spec.controller_ref,
+            "the workers are registered with that cluster",
+            report,
+        );
+        let claims = |nodeset: &Self| {
+            let templates = nodeset.spec.volume_claim_templates.as_deref().unwrap_or_default();
+            templates
+                .iter()
+                .map(|RawObject(claim)| canonical(&Value::Object(claim.clone())))
+                .collect::<Vec<_>>()
+        };
+        references::unchanged(
+            &spec.field("volumeClaimTemplates"),
+            &claims(old),
+            &claims(self),
+            "the claims of running workers were made from it",
+            report,
+        );
+    }
+}
+
+/// A claim with its amounts in one notation: `1Gi` and `1024Mi` are no change.
+fn canonical(claim: &Value) -> Value {
+    let mut claim = crate::merge::without_nulls(claim);
+    for list in ["limits", "requests"] {
+        let amounts = claim
+            .pointer_mut(&format!("/spec/resources/{list}"))
+            .and_then(Value::as_object_mut);
+        for amount in amounts.into_iter().flat_map(serde_json::Map::values_mut) {
+            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+            if let Ok(parsed) = Amount::parse(&text) {
+                *amount = Value::from(parsed.to_string());
+            }
+        }
+    }
+    claim
+}
+
+fn hostnames(nodeset: &NodeSet, report: &mut Report) {
+    let stateful = nodeset.spec.scaling_mode == ScalingMode::StatefulSet;
+    let raw = nodeset
+        .spec
+        .template
+        .as_ref()
+        .and_then(|t| t.spec.as_ref())
+        .and_then(|spec| spec.text("hostname"));
+    let path = Path::spec().field("template").field("spec").field("hostname");
+    let digits = nodeset
+        .padded_ordinal(nodeset.spec.replicas.saturating_sub(1).max(0))
+        .len();
+    match raw.filter(|hostname| !hostname.is_empty()) {
+        Some(hostname) => {
+            // The ordinal comes behind it, so that a dash at the end is as good as a digit.
+            let whole = hostname
+                .strip_suffix('-')
+                .filter(|head| !head.is_empty())
+                .map_or(hostname, |head| head);
+            if !text::is_dns_label(whole) {
+                report.refuse(
+                    &path,
+                    format!("{hostname:?} cannot be the start of a host name"),
+                    "write lower-case letters, digits and '-', such as \"gpu-\"",
+                );
+            } else if stateful && hostname.len() + digits > text::DNS_LABEL_MAX {
+                report.refuse(
+                    &path,
+                    format!(
+                        "{hostname:?} and the ordinal have more than {} characters",
+                        text::DNS_LABEL_MAX
+                    ),
+                    "write a shorter one",
+                );
+            }
+        }
+        None if stateful && nodeset.name_any().len() + 1 + digits > text::DNS_LABEL_MAX => report.refuse(
+            &Path::default().field("metadata").field("name"),
+            format!(
+                "the name and the ordinal have more than {} characters, too long for a host name",
+                text::DNS_LABEL_MAX
+            ),
+            "give the NodeSet a shorter name, or set template.spec.hostname",
+        ),
+        None => {}
+    }
+}
+
+fn ssh_access(ssh: &Ssh, report: &mut Report) {
+    let path = Path::spec().field("ssh");
+    text::lines(
+        &path.field("extraSshdConfig"),
+        ssh.extra_sshd_config.as_deref(),
+        report,
+    );
+    if !ssh.enabled || ssh.sssd.as_ref().is_some_and(|sssd| !sssd.enabled) {
+        return;
+    }
+    match &ssh.sssd_conf_ref {
+        Some(selector) => references::secret_key(&path.field("sssdConfRef"), selector, report),
+        None => report.refuse(
+            &path.field("sssdConfRef"),
+            "must be set when ssh is enabled",
+            "name the Secret and the key that hold sssd.conf, or set ssh.sssd.enabled to false",
+        ),
+    }
+}
+
+/// `Key=Value` pairs that become `slurmd --conf '…'`.
+fn node_parameters(extra_conf: &str, report: &mut Report) {
+    let path = Path::spec().field("extraConf");
+    let mut seen: Vec<String> = Vec::new();
+    for pair in extra_conf.split_whitespace() {
+        if !text::word(&path, pair, report) {
+            continue;
+        }
+        let Some((key, value)) = pair.split_once('=') else {
+            report.refuse(
+                &path,
+                format!("{pair:?} is not a Key=Value pair"),
+                "write Key=Value with blanks between pairs",
+            );
+            continue;
+        };
+        if key.is_empty() || !key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            report.refuse(
+                &path,
+                format!("{key:?} is not a node parameter"),
+                "write a key of letters and digits",
+            );
+        }
+        if value.is_empty() {
+            report.warn(&path, format!("{key} has no value"));
+        }
+        let lower = key.to_ascii_lowercase();
+        if lower == "nodename" {
+            report.refuse(
+                &path,
+                "NodeName is the worker's host name",
+                "leave it out; set template.spec.hostname instead",
+            );
+        }
+        let adds_up = matches!(lower.as_str(), "feature" | "features");
+        if seen.contains(&lower) && !adds_up {
+            report.warn(
+                &path,
+                format!("{key} is there twice; the values are joined with a comma"),
+            );
+        }
+        seen.push(lower);
+    }
+}
+
+fn partition_line(partition: &Partition, report: &mut Report) {
+    let path = Path::spec().field("partition").field("config");
+    let Some(config) = &partition.config else { return };
+    if config.is_empty() {
+        report.refuse(&path, "is empty", "leave it out");
+    }
+    text::one_line(&path, config, report);
+    if config.contains('#') {
+        report.warn(&path, "what stands behind '#' is a comment to Slurm");
+    }
+    for pair in config.split_whitespace() {
+        let key = pair.split('=').next().unwrap_or_default();
+        if key.eq_ignore_ascii_case("PartitionName") || key.eq_ignore_ascii_case("Nodes") {
+            report.warn(
+                &path,
+                format!("{key} takes the place of what the operator writes on the same line"),
+            );
+        }
+    }
+}
+
+fn claims(templates: &[RawObject], report: &mut Report) {
+    let path = Path::spec().field("volumeClaimTemplates");
+    let mut seen: Vec<String> = Vec::new();
+    for (index, raw) in templates.iter().enumerate() {
+        let path = path.index(index);
+        let Some(claim) = pods::read::<PersistentVolumeClaim>(&path, raw, "PersistentVolumeClaim", report)
+        else {
+            continue;
+        };
+        let name = claim.metadata.name.unwrap_or_default();
+        let at = path.field("metadata").field("name");
+        if !text::is_dns_label(&name) {
+            report.refuse(
+                &at,
+                format!("{name:?} cannot be the name of a volume"),
+                "write lower-case letters, digits and '-'",
+            );
+        } else if seen.contains(&name) {
+            report.refuse(
+                &at,
+                format!("{name:?} is there twice"),
+                "give each claim its own name",
+            );
+        }
+        seen.push(name);
+        let requests = claim
+            .spec
+            .and_then(|spec| spec.resources)
+            .and_then(|resources| resources.requests);
+        let path = path.field("spec").field("resources").field("requests");
+        match requests.as_ref().and_then(|requests| requests.get("storage")) {
+            Some(_) => pods::quantities(&path, requests.as_ref(), report),
+            None => report.refuse(
+                &path.field("storage"),
+                "is missing",
+                "write the size of the volume, such as 100Gi",
+            ),
+        }
+    }
+}
+
+fn update(strategy: &UpdateStrategy, mode: ScalingMode, report: &mut Report) {
+    let path = Path::spec().field("updateStrategy");
+    if let Some(rolling) = &strategy.rolling_update {
+        let path = path.field("rollingUpdate");
+        text::number_or_percent(&path.field("maxUnavailable"), &rolling.max_unavailable, 1, report);
+        if let Some(partition) = rolling.partition {
+            text::not_negative(&path.field("partition"), partition, report);
+            if mode == ScalingMode::DaemonSet {
+                report.warn(
+                    &path.field("partition"),
+                    "has no effect in DaemonSet mode, which has no ordinals",
+                );
+            }
+        }
+    }
+    let scheduled_path = path.field("scheduledUpdate");
+    if let Some(scheduled) = &strategy.scheduled_update {
+        text::duration(
+            &scheduled_path.field("duration"),
+            &scheduled.duration,
+            Duration::from_mins(1),
+            report,
+        );
+        if let Some(error) = scheduled.start_time.as_ref().and_then(|time| time.parse().err()) {
+            report.refuse(
+                &scheduled_path.field("startTime"),
+                error.to_string(),
+                "write RFC 3339, such as 2026-11-15T22:00:00Z",
+            );
+        }
+        for (index, flag) in scheduled.flags.iter().flatten().enumerate() {
+            if flag.is_empty() || !flag.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                report.refuse(
+                    &scheduled_path.field("flags").index(index),
+                    format!("{flag:?} is not a reservation flag"),
+                    "write a flag of scontrol, such as FLEX",
+                );
+            }
+        }
+    }
+    let start = strategy
+        .scheduled_update
+        .as_ref()
+        .and_then(|scheduled| scheduled.start_time.as_ref());
+    if strategy.kind == UpdateStrategyType::ScheduledUpdate && start.is_none() {
+        report.refuse(
+            &scheduled_path.field("startTime"),
+            "must be set when type is ScheduledUpdate",
+            "write when the window opens, RFC 3339",
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! Where in an object something is: printed as users write it, and followed through JSON.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A field path such as `spec.template.spec.containers[0].name`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Path(Vec<Segment>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Segment {
+    Field(String),
+    Index(usize),
+}
+
+impl Path {
+    /// `spec`
+    pub fn spec() -> Self {
+        Self::default().field("spec")
+    }
+
+    /// The field of this object.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Self {
+        self.with(Segment::Field(name.to_owned()))
+    }
+
+    /// The element of this list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.with(Segment::Index(index))
+    }
+
+    /// Continues with a path in serde's notation, `a.b[3].c`.
+    #[must_use]
+    pub(crate) fn join_serde(&self, path: &serde_path_to_error::Path) -> Self {
+        use serde_path_to_error::Segment as Serde;
+        path.iter().fold(self.clone(), |at, segment| match segment {
+            Serde::Seq { index } => at.index(*index),
+            Serde::Map { key } => at.field(key),
+            Serde::Enum { variant } => at.field(variant),
+            Serde::Unknown => at,
+        })
+    }
+
+    /// What an object holds there.
+    pub fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+        self.0.iter().try_fold(object, |value, segment| match segment {
+            Segment::Field(name) => value.get(name),
+            Segment::Index(index) => value.get(index),
+        })
+    }
+
+    fn with(&self, segment: Segment) -> Self {
+        let mut segments = self.0.clone();
+        segments.push(segment);
+        Self(segments)
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, segment) in self.0.iter().enumerate() {
+            match segment {
+                Segment::Index(index) => write!(f, "[{index}]")?,
+                Segment::Field(name) if name.contains(['.', '/']) => write!(f, "[{name}]")?,
+                Segment::Field(name) if position == 0 => f.write_str(name)?,
+                Segment::Field(name) => write!(f, ".{name}")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! Rules on RestApis.
+
+use crate::restapi::{RestApi, RestApiSpec};
+use crate::validate::path::Path;
+use crate::validate::report::Report;
+use crate::validate::{Validate, pods, references, text};
+use crate::well_known::container;
+
+impl Validate for RestApi {
+    fn check(&self, report: &mut Report) {
+        let spec = Path::spec();
+        let RestApiSpec {
+            controller_ref,
+            replicas,
+            slurmrestd,
+            template,
+            service,
+        } = &self.spec;
+        references::local(&spec.field("controllerRef"), controller_ref, "Controller", report);
+        text::not_negative(&spec.field("replicas"), *replicas, report);
+        if *replicas == 0 {
+            report.warn(
+                &spec.field("replicas"),
+                "without slurmrestd the operator cannot drain, update or remove workers",
+            );
+        }
+        pods::container(&spec.field("slurmrestd"), slurmrestd.as_ref(), report);
+        pods::template(template.as_ref(), (&[container::SLURMRESTD], &[]), report);
+        pods::service(service.as_ref(), report);
+    }
+}

@@ -1,0 +1,208 @@
+//! Rules on texts that end up in configuration files, on command lines and in names.
+
+use crate::scalars::{GoDuration, IntOrString};
+use crate::validate::path::Path;
+use crate::validate::report::Report;
+
+/// Characters that a shell, or the splitting of a command line, gives a meaning to.
+const SHELL: &[char] = &['\'', '"', '`', '$', '\\', ';', '&', '|', '<', '>'];
+
+/// Longest label of a host name.
+pub(crate) const DNS_LABEL_MAX: usize = 63;
+const DNS_SUBDOMAIN_MAX: usize = 253;
+
+/// Lower-case letters, digits and inner dashes, at most 63.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    text.len() <= DNS_LABEL_MAX
+        && text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && text.ends_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+/// Labels of [`is_dns_label`] form (of any length) with dots between them, at most 253: names of most objects.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    let label = |label: &str| {
+        let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        label.starts_with(ends)
+            && label.ends_with(ends)
+            && label
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    text.len() <= DNS_SUBDOMAIN_MAX && text.split('.').all(label)
+}
+
+/// Keys of ConfigMaps and Secrets.
+pub(crate) fn is_data_key(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= DNS_SUBDOMAIN_MAX
+        && text != "."
+        && !text.starts_with("..")
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+/// A name part of labels and annotations: 63 characters, alphanumeric at both ends.
+fn is_qualified_name(text: &str) -> bool {
+    text.len() <= DNS_LABEL_MAX
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+/// `[prefix/]name`.
+pub(crate) fn is_label_key(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_qualified_name(name),
+        None => is_qualified_name(text),
+    }
+}
+
+/// Empty, or like a name part.
+pub(crate) fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_qualified_name(text)
+}
+
+fn name_of(character: char) -> String {
+    match character {
+        '\n' | '\r' => "a line break".to_owned(),
+        '\t' => "a tab".to_owned(),
+        c if c.is_control() => format!("the control character U+{:04X}", u32::from(c)),
+        c => format!("{c:?}"),
+    }
+}
+
+/// A text of many lines that becomes part of a file.
+pub(crate) fn lines(path: &Path, text: Option<&str>, report: &mut Report) {
+    let odd = text.and_then(|text| {
+        text.chars()
+            .find(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
+    });
+    if let Some(odd) = odd {
+        report.refuse(path, format!("contains {}", name_of(odd)), "write plain text");
+    }
+}
+
+/// A text that becomes part of one line of a file.
+pub(crate) fn one_line(path: &Path, text: &str, report: &mut Report) {
+    if let Some(odd) = text.chars().find(|c| c.is_control()) {
+        report.refuse(
+            path,
+            format!(
+                "contains {}, which would start another line in the configuration",
+                name_of(odd)
+            ),
+            "write one line",
+        );
+    }
+}
+
+/// A text without blanks that becomes part of a line of a file and of a command line.
+pub(crate) fn word(path: &Path, text: &str, report: &mut Report) -> bool {
+    let odd = text
+        .chars()
+        .find(|c| c.is_control() || c.is_whitespace() || SHELL.contains(c) || *c == '#');
+    if let Some(odd) = odd {
+        report.refuse(
+            path,
+            format!(
+                "{text:?} contains {}, which a shell or Slurm would take for something else",
+                name_of(odd)
+            ),
+            "write it without blanks, quotes and shell characters",
+        );
+    }
+    odd.is_none()
+}
+
+/// A host name or an address.
+pub(crate) fn host(path: &Path, text: &str, report: &mut Report) {
+    if text.is_empty() {
+        report.refuse(path, "is empty", "write a host name or an address");
+    } else if !text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']'))
+    {
+        report.refuse(
+            path,
+            format!("{text:?} is not a host"),
+            "write one host name or one address, without a port",
+        );
+    }
+}
+
+/// A port that must be there.
+pub(crate) fn port(path: &Path, port: i32, report: &mut Report) {
+    if !(1..=65535).contains(&port) {
+        report.refuse(
+            path,
+            format!("{port} is not a port"),
+            "write a number from 1 to 65535",
+        );
+    }
+}
+
+/// A number that may not be negative.
+pub(crate) fn not_negative(path: &Path, number: i32, report: &mut Report) {
+    if number < 0 {
+        report.refuse(path, format!("{number} is negative"), "write 0 or more");
+    }
+}
+
+/// A duration of at least `least`.
+pub(crate) fn duration(path: &Path, text: &GoDuration, least: std::time::Duration, report: &mut Report) {
+    match text.parse() {
+        Err(error) => {
+            report.refuse(
+                path,
+                format!("{:?} is not a duration", text.0),
+                remedy_of(&error.to_string()),
+            );
+        }
+        Ok(duration) if duration < least => {
+            let least = least.as_secs();
+            report.refuse(
+                path,
+                format!("{} is too short", text.0),
+                format!("write at least {least}s"),
+            );
+        }
+        Ok(_) => {}
+    }
+}
+
+/// A whole number or a percentage; `least` bounds the number, and a percentage of 0 counts as 0.
+pub(crate) fn number_or_percent(path: &Path, value: &IntOrString, least: u32, report: &mut Report) {
+    // Scaled by a large total, 0% is the only percentage that gives 0.
+    match value.scaled_up(100) {
+        Err(_) => report.refuse(
+            path,
+            format!(
+                "{:?} is neither a whole number nor a percentage",
+                value.to_string()
+            ),
+            "write a number such as 3, or a percentage such as \"25%\"",
+        ),
+        Ok(number) if number < least => {
+            report.refuse(
+                path,
+                format!("{value} is too small"),
+                format!("write {least} or more, or a percentage above 0%"),
+            );
+        }
+        Ok(_) => {}
+    }
+}
+
+/// The advice in an error text stands behind its semicolon.
+fn remedy_of(error: &str) -> String {
+    error
+        .split_once("; ")
+        .map_or(error, |(_, remedy)| remedy)
+        .to_owned()
+}
