@@ -84,3 +84,16 @@ Lines `Key=value` from a map, in the order of its keys. Lists are joined by comm
 {{- include "slurm.confLines" .map | fromJsonArray | join .separator -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* Where users come from, set in a part of a spec that runs sshd. Arguments: root, spec (changed), values. */ -}}
+{{- define "slurm.setSssd" -}}
+{{- if eq (include "slurm.usesSssd" .values) "true" -}}
+{{- $_ := set .spec "sssdConfRef" (include "slurm.sssdConfRef" .root | fromJson) -}}
+{{- else -}}
+{{- $_ := set .spec "sssd" (dict "enabled" false) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "slurm.usesSssd" -}}
+{{- dig "sssd" "enabled" true . -}}
+{{- end -}}
