@@ -16,6 +16,7 @@ user="'$(quote "${MARIADB_USER:-slurm}")'@'%'"
     echo "GRANT ALL ON \`${MARIADB_DATABASE:-slurm_acct_db}\`.* TO $user;"
 } >"$run/init.sql"
 
-# The last two are what Slurm asks for: its roll-ups hold locks for long.
+# Slurm asks for the last two: its roll-ups hold locks for long, and a write conflict under snapshot isolation ends it.
 exec mariadbd --datadir="$data" --socket="$run/mysqld.sock" --pid-file="$run/mysqld.pid" --tmpdir="$run" \
-    --init-file="$run/init.sql" --innodb-buffer-pool-size=128M --innodb-lock-wait-timeout=900 "$@"
+    --init-file="$run/init.sql" --innodb-buffer-pool-size=128M \
+    --innodb-lock-wait-timeout=900 --innodb-snapshot-isolation=OFF "$@"
