@@ -1,0 +1,87 @@
+//! What rules may look at beside the object itself. Collected before a review is judged, so that judging is pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
+use kube::{Resource, ResourceExt as _};
+
+/// Objects that must be read for a review: only those that the object names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub config_maps: BTreeSet<String>,
+    pub claims: BTreeSet<String>,
+}
+
+impl Needs {
+    pub fn extend(&mut self, other: Self) {
+        self.config_maps.extend(other.config_maps);
+        self.claims.extend(other.claims);
+    }
+}
+
+/// An object that a rule asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lookup<T> {
+    Found(T),
+    Missing,
+    /// The API server did not say. No rule refuses on that.
+    Unknown,
+}
+
+/// Everything around one object: its namespace as the watches know it, and what was read for it.
+#[derive(Debug, Clone, Default)]
+pub struct Around {
+    pub accountings: Vec<Arc<Accounting>>,
+    pub controllers: Vec<Arc<Controller>>,
+    pub loginsets: Vec<Arc<LoginSet>>,
+    pub nodesets: Vec<Arc<NodeSet>>,
+    pub restapis: Vec<Arc<RestApi>>,
+    pub tokens: Vec<Arc<Token>>,
+    /// Files by name; those that are no text have an empty one.
+    pub config_maps: BTreeMap<String, Lookup<BTreeMap<String, String>>>,
+    /// Access modes.
+    pub claims: BTreeMap<String, Lookup<Vec<String>>>,
+}
+
+impl Around {
+    pub fn config_map(&self, name: &str) -> &Lookup<BTreeMap<String, String>> {
+        self.config_maps.get(name).unwrap_or(&Lookup::Unknown)
+    }
+
+    pub fn claim(&self, name: &str) -> &Lookup<Vec<String>> {
+        self.claims.get(name).unwrap_or(&Lookup::Unknown)
+    }
+
+    pub fn controller(&self, name: &str) -> Option<&Controller> {
+        by_name(&self.controllers, name)
+    }
+
+    pub fn accounting(&self, name: &str) -> Option<&Accounting> {
+        by_name(&self.accountings, name)
+    }
+}
+
+fn by_name<'a, K: Resource>(objects: &'a [Arc<K>], name: &str) -> Option<&'a K> {
+    objects
+        .iter()
+        .find(|object| object.name_any() == name)
+        .map(AsRef::as_ref)
+}
+
+/// The names of some objects for a sentence: `a, b, c and 4 more`.
+pub fn listed<K: Resource>(objects: &[&Arc<K>]) -> String {
+    const SHOWN: usize = 3;
+    let shown = objects
+        .iter()
+        .take(SHOWN)
+        .map(|object| object.name_any())
+        .collect::<Vec<_>>()
+        .join(", ");
+    match objects.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,71 @@
+//! A certificate that somebody else keeps in a directory: cert-manager, by way of a mounted Secret.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use keelson_runtime::run::chain;
+use tokio_util::sync::CancellationToken;
+
+use super::{Serving, material, tls, tls::Tls};
+use crate::readiness::Readiness;
+
+/// The kubelet itself takes up to a minute to show a changed Secret, so looking more often gains nothing.
+const LOOK: Duration = Duration::from_secs(10);
+/// Before the first certificate is there, nobody is served.
+const LOOK_AT_START: Duration = Duration::from_millis(500);
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot read {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot use the certificate in {path}")]
+    Load {
+        path: PathBuf,
+        #[source]
+        source: tls::Error,
+    },
+}
+
+/// Loads the certificate of a directory, and again whenever it changes.
+pub async fn follow(directory: PathBuf, tls: Tls, readiness: Readiness, stop: CancellationToken) {
+    let mut loaded = None;
+    loop {
+        let looked = look(&directory, &tls, &mut loaded).await;
+        readiness.certificate(looked.err().map(|error| chain(&error)));
+        let pause = if tls.is_loaded() { LOOK } else { LOOK_AT_START };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+async fn look(directory: &Path, tls: &Tls, loaded: &mut Option<Serving>) -> Result<(), Error> {
+    let read = async |name| {
+        let path = directory.join(name);
+        tokio::fs::read_to_string(&path)
+            .await
+            .map_err(|source| Error::Read { path, source })
+    };
+    // The two files change together but are read one after the other: a pair that does not fit fits at the next look.
+    let found = Serving {
+        certificate: read(material::SERVING_CERTIFICATE).await?,
+        key: read(material::SERVING_KEY).await?,
+    };
+    if loaded.as_ref() == Some(&found) {
+        return Ok(());
+    }
+    tls.load(&found).map_err(|source| Error::Load {
+        path: directory.to_owned(),
+        source,
+    })?;
+    *loaded = Some(found);
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! A certificate of our own, kept in a Secret that all replicas share, and the authority's way into the webhook
+//! configurations. Every replica runs this; whoever writes first wins and the others take what they find.
+
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    core::v1::Secret,
+};
+use keelson_runtime::{Clock, run::chain};
+use kube::{
+    Api, Client, Resource,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    runtime::watcher,
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Lifetimes, Material,
+    inject::{self, Injection},
+    material,
+    plan::{Step, plan},
+    tls::{self, Tls},
+};
+use crate::readiness::Readiness;
+
+/// How long one call may take.
+const CALL: Duration = Duration::from_secs(10);
+/// Between two looks when the API server does not do what we ask.
+const RETRY: Duration = Duration::from_secs(2);
+/// The longest time between two looks: a watch that died without a word must not cost a certificate.
+const LOOK: Duration = Duration::from_mins(10);
+const TLS_SECRET: &str = "kubernetes.io/tls";
+
+/// Where the certificate is kept, whom it is for and who must trust it.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub namespace: String,
+    pub secret: String,
+    /// Names that the server is called by.
+    pub names: Vec<String>,
+    /// Name of the webhook configurations, validating and mutating, that get the authority.
+    pub configuration: String,
+    pub lifetimes: Lifetimes,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot {verb} Secret {name}")]
+    Secret {
+        verb: &'static str,
+        name: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("cannot {verb} Secret {name}: no answer in {} s", CALL.as_secs())]
+    Silence { verb: &'static str, name: String },
+    #[error(transparent)]
+    Make(#[from] material::Error),
+    #[error("cannot use the certificate in Secret {name}")]
+    Load {
+        name: String,
+        #[source]
+        source: tls::Error,
+    },
+    #[error("cannot tell the API server whom to trust")]
+    Inject(#[source] inject::Error),
+}
+
+/// See the module's description.
+pub struct Keeper {
+    place: Place,
+    client: Client,
+    secrets: Api<Secret>,
+    tls: Tls,
+    clock: Clock,
+    readiness: Readiness,
+    /// What is served, so that a Secret that somebody deletes comes back as it was.
+    served: Option<Material>,
+    announced: Option<Announced>,
+}
+
+/// When an authority was first seen in every webhook configuration.
+struct Announced {
+    authority: String,
+    since: Timestamp,
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Keeper {
+    pub fn new(client: Client, place: Place, tls: Tls, clock: Clock, readiness: Readiness) -> Self {
+        Self {
+            secrets: Api::namespaced(client.clone(), &place.namespace),
+            place,
+            client,
+            tls,
+            clock,
+            readiness,
+            served: None,
+            announced: None,
+        }
+    }
+
+    /// Keeps the certificate until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut changes = std::pin::pin!(self.changes());
+        loop {
+            let (pause, complaint) = match self.look().await {
+                Ok(pause) => (pause, None),
+                Err(error) => (RETRY, Some(chain(&error))),
+            };
+            self.readiness.certificate(complaint);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+                _ = changes.next() => {}
+            }
+        }
+    }
+
+    /// One look: at most one step is taken, then what is stored is trusted and served. Returns when to look again.
+    async fn look(&mut self) -> Result<Duration, Error> {
+        let now = self.clock.now();
+        let (version, found) = self.read().await?;
+        let lost = found.is_none();
+        let known = found.or_else(|| self.served.clone());
+        let facts = known
+            .as_ref()
+            .map(|material| material.facts(&self.place.names))
+            .transpose()?;
+        let announced = known.as_ref().and_then(|material| self.announced_since(material));
+        let Place { names, lifetimes, .. } = &self.place;
+        let next = match (plan(facts.as_ref(), announced, now, lifetimes), known.as_ref()) {
+            (Step::Make, _) | (_, None) => Some(Material::make(names, now, lifetimes)?),
+            (Step::Announce, Some(known)) => Some(known.announce(now, lifetimes)?),
+            (Step::Issue, Some(known)) => Some(known.issue(names, now, lifetimes)?),
+            (Step::Forget, Some(known)) => Some(known.forget()),
+            (Step::Wait { .. }, Some(known)) if lost => Some(known.clone()),
+            (Step::Wait { until }, Some(known)) => {
+                let known = known.clone();
+                self.settle(known, now).await?;
+                return Ok(pause(now, until));
+            }
+        };
+        if let Some(next) = next {
+            match self.write(&next, version).await? {
+                Written::Yes => {
+                    tracing::info!(secret = self.place.secret, "certificate stored");
+                    self.settle(next, now).await?;
+                }
+                Written::SomebodyElse => {}
+            }
+        }
+        // The next look decides on what is stored now.
+        Ok(Duration::from_millis(100))
+    }
+
+    /// Trusted first, served then.
+    async fn settle(&mut self, material: Material, now: Timestamp) -> Result<(), Error> {
+        let injected = inject::inject(
+            &self.client,
+            &Injection {
+                configuration: &self.place.configuration,
+                bundle: &material.bundle(),
+                limit: CALL,
+            },
+        )
+        .await;
+        if injected.is_ok() && self.announced_since(&material).is_none() {
+            self.announced = Some(Announced {
+                authority: material.newest().to_owned(),
+                since: now,
+            });
+        }
+        let same = self
+            .served
+            .as_ref()
+            .is_some_and(|served| served.serving == material.serving);
+        if !same {
+            self.tls.load(&material.serving).map_err(|source| Error::Load {
+                name: self.place.secret.clone(),
+                source,
+            })?;
+        }
+        self.served = Some(material);
+        injected.map_err(Error::Inject)
+    }
+
+    fn announced_since(&self, material: &Material) -> Option<Timestamp> {
+        self.announced
+            .as_ref()
+            .filter(|announced| announced.authority == material.newest())
+            .map(|announced| announced.since)
+    }
+
+    /// The Secret's version, and what it holds if that is usable.
+    async fn read(&self) -> Result<(Option<String>, Option<Material>), Error> {
+        let Some(secret) = self
+            .call("read", self.secrets.get_opt(&self.place.secret))
+            .await?
+        else {
+            return Ok((None, None));
+        };
+        let material = match Material::from_data(&secret.data.unwrap_or_default()) {
+            Ok(material) => Some(material),
+            Err(error) => {
+                tracing::warn!(
+                    secret = self.place.secret,
+                    error = chain(&error),
+                    "the Secret is not ours, taking it over"
+                );
+                None
+            }
+        };
+        Ok((secret.metadata.resource_version, material))
+    }
+
+    async fn write(&self, material: &Material, version: Option<String>) -> Result<Written, Error> {
+        let name = &self.place.secret;
+        let written = if let Some(version) = version {
+            // A patch leaves alone what others put there: labels, owners, the type.
+            let patch = json!({ "metadata": { "resourceVersion": version }, "data": material.to_data() });
+            let parameters = PatchParams {
+                field_manager: Some(inject::FIELD_MANAGER.to_owned()),
+                ..PatchParams::default()
+            };
+            let patch = Patch::Merge(patch);
+            self.call("patch", self.secrets.patch(name, &parameters, &patch))
+                .await
+        } else {
+            let secret = Secret {
+                metadata: ObjectMeta {
+                    name: Some(name.clone()),
+                    ..ObjectMeta::default()
+                },
+                data: Some(material.to_data()),
+                type_: Some(TLS_SECRET.to_owned()),
+                ..Secret::default()
+            };
+            let parameters = PostParams {
+                field_manager: Some(inject::FIELD_MANAGER.to_owned()),
+                ..PostParams::default()
+            };
+            self.call("create", self.secrets.create(&parameters, &secret))
+                .await
+        };
+        match written {
+            Ok(_) => Ok(Written::Yes),
+            Err(Error::Secret { source, .. }) if is_conflict(&source) => Ok(Written::SomebodyElse),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn call<T>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Error> {
+        let name = self.place.secret.clone();
+        match tokio::time::timeout(CALL, call).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(source)) => Err(Error::Secret {
+                verb,
+                name,
+                source: Box::new(source),
+            }),
+            Err(_) => Err(Error::Silence { verb, name }),
+        }
+    }
+
+    /// Something changed that the certificate or its authority lives in.
+    fn changes(&self) -> impl Stream<Item = ()> + use<> {
+        let configuration = &self.place.configuration;
+        stream::select(
+            changes_of(self.secrets.clone(), &self.place.secret),
+            stream::select(
+                changes_of::<ValidatingWebhookConfiguration>(Api::all(self.client.clone()), configuration),
+                changes_of::<MutatingWebhookConfiguration>(Api::all(self.client.clone()), configuration),
+            ),
+        )
+    }
+}
+
+enum Written {
+    Yes,
+    SomebodyElse,
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+fn pause(now: Timestamp, until: Timestamp) -> Duration {
+    Duration::try_from(until.duration_since(now))
+        .unwrap_or_default()
+        .clamp(Duration::from_millis(100), LOOK)
+}
+
+/// Changes of one object by name; the rights on it need not cover its kind.
+fn changes_of<K>(api: Api<K>, name: &str) -> impl Stream<Item = ()> + use<K>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    use kube::runtime::WatchStreamExt as _;
+    let config = watcher::Config::default()
+        .fields(&format!("metadata.name={name}"))
+        .timeout(200);
+    watcher(api, config).default_backoff().filter_map(async |event| {
+        // Each pass reads for itself: an error here only means that it comes by the clock.
+        match event {
+            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => Some(()),
+            _ => None,
+        }
+    })
+}

@@ -1,0 +1,168 @@
+//! What is read from the API server: watches of our kinds, and single objects that a review names. No policy.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod};
+use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
+use keelson_runtime::{
+    Cache,
+    watch::{Subscriber, Watches},
+};
+use kube::{Api, Client, Resource, ResourceExt, core::PartialObjectMeta};
+use serde::de::DeserializeOwned;
+
+use crate::around::{Around, Lookup, Needs};
+
+/// Index of the watched objects.
+const NAMESPACE: &str = "namespace";
+/// How long one object may take to come. The API server waits for us meanwhile, so this is short.
+const READ: Duration = Duration::from_secs(2);
+/// Nobody names more than a few; this bounds what one review can ask of the API server.
+const READS: usize = 64;
+
+/// The objects of our kinds, as the watches know them.
+#[derive(Debug, Clone)]
+pub struct Caches {
+    pub accountings: Arc<Cache<Accounting>>,
+    pub controllers: Arc<Cache<Controller>>,
+    pub loginsets: Arc<Cache<LoginSet>>,
+    pub nodesets: Arc<Cache<NodeSet>>,
+    pub restapis: Arc<Cache<RestApi>>,
+    pub tokens: Arc<Cache<Token>>,
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self {
+            accountings: by_namespace(),
+            controllers: by_namespace(),
+            loginsets: by_namespace(),
+            nodesets: by_namespace(),
+            restapis: by_namespace(),
+            tokens: by_namespace(),
+        }
+    }
+}
+
+fn by_namespace<K: ResourceExt>() -> Arc<Cache<K>> {
+    Arc::new(Cache::new(&[(NAMESPACE, |object: &K| {
+        object.namespace().into_iter().collect()
+    })]))
+}
+
+impl Caches {
+    /// Starts the watches that fill them. Rules read specs only.
+    pub fn watch(&self, watches: &Watches) {
+        watches.custom(&subscriber(&self.accountings, |object| object.status = None));
+        watches.custom(&subscriber(&self.controllers, |object| object.status = None));
+        watches.custom(&subscriber(&self.loginsets, |object| object.status = None));
+        watches.custom(&subscriber(&self.nodesets, |object| object.status = None));
+        watches.custom(&subscriber(&self.restapis, |object| object.status = None));
+        watches.custom(&subscriber(&self.tokens, |object| object.status = None));
+    }
+}
+
+fn subscriber<K>(cache: &Arc<Cache<K>>, prune: fn(&mut K)) -> Subscriber<K> {
+    Subscriber {
+        cache: Arc::clone(cache),
+        prune,
+        on_change: Arc::new(|_| {}),
+    }
+}
+
+/// The cluster, to be read.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    caches: Caches,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("caches", &self.caches)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    pub fn new(client: Client, caches: Caches) -> Self {
+        Self { client, caches }
+    }
+
+    /// What surrounds an object in this namespace, with what its review needs.
+    pub async fn around(&self, namespace: &str, needs: &Needs) -> Around {
+        let Needs { config_maps, claims } = needs;
+        let config_maps = self.read_all(namespace, config_maps, files);
+        let claims = self.read_all(namespace, claims, access_modes);
+        let (config_maps, claims) = tokio::join!(config_maps, claims);
+        Around {
+            accountings: self.caches.accountings.find(NAMESPACE, namespace),
+            controllers: self.caches.controllers.find(NAMESPACE, namespace),
+            loginsets: self.caches.loginsets.find(NAMESPACE, namespace),
+            nodesets: self.caches.nodesets.find(NAMESPACE, namespace),
+            restapis: self.caches.restapis.find(NAMESPACE, namespace),
+            tokens: self.caches.tokens.find(NAMESPACE, namespace),
+            config_maps,
+            claims,
+        }
+    }
+
+    /// Labels of a pod.
+    pub async fn pod_labels(&self, namespace: &str, name: &str) -> Lookup<BTreeMap<String, String>> {
+        let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), namespace);
+        read(&api, name, |pod| pod.metadata.labels.unwrap_or_default()).await
+    }
+
+    /// Annotations of a node.
+    pub async fn node_annotations(&self, name: &str) -> Lookup<BTreeMap<String, String>> {
+        let api: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
+        read(&api, name, |node| node.metadata.annotations.unwrap_or_default()).await
+    }
+
+    async fn read_all<K, T>(
+        &self,
+        namespace: &str,
+        names: &std::collections::BTreeSet<String>,
+        take: fn(K) -> T,
+    ) -> BTreeMap<String, Lookup<T>>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let reads = names
+            .iter()
+            .take(READS)
+            .map(async |name| (name.clone(), read(&api, name, take).await));
+        join_all(reads).await.into_iter().collect()
+    }
+}
+
+async fn read<K, T>(api: &Api<K>, name: &str, take: fn(K) -> T) -> Lookup<T>
+where
+    K: Clone + DeserializeOwned + fmt::Debug,
+{
+    let error = match tokio::time::timeout(READ, api.get_opt(name)).await {
+        Ok(Ok(Some(object))) => return Lookup::Found(take(object)),
+        Ok(Ok(None)) => return Lookup::Missing,
+        Ok(Err(error)) => keelson_runtime::run::chain(&error),
+        Err(_) => format!("no answer in {} s", READ.as_secs()),
+    };
+    tracing::warn!(name, error, "an object that a review needs was not read");
+    Lookup::Unknown
+}
+
+fn files(map: ConfigMap) -> BTreeMap<String, String> {
+    let binary = map
+        .binary_data
+        .unwrap_or_default()
+        .into_keys()
+        .map(|name| (name, String::new()));
+    map.data.unwrap_or_default().into_iter().chain(binary).collect()
+}
+
+fn access_modes(claim: PersistentVolumeClaim) -> Vec<String> {
+    claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default()
+}

@@ -1,0 +1,283 @@
+//! Texts of the user's that end up in a file which Slurm or sshd reads: written here as the operator would write them,
+//! to see what cannot be read and what would not be used. What a user writes is used or refused, never ignored.
+
+use std::collections::BTreeMap;
+
+use keelson_api::{
+    Accounting, Controller,
+    validate::{Path, Report},
+    well_known::port,
+};
+use slurm_conf::{
+    catalogue::File,
+    hostlist::Hostlist,
+    merge::{Error, Finding, FindingKind, Rendered},
+    slurm_conf::{
+        AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf, render,
+        render_external,
+    },
+    slurmdbd_conf::{self, SlurmdbdConf, Storage},
+    sshd_config,
+    syntax::{Document, Statement, parse, parse_pairs},
+    value::encode_name,
+};
+
+use crate::{
+    around::{Around, Lookup},
+    judge::{refuse, warn},
+};
+
+/// Attributes and records whose value is a list of hosts.
+const HOST_LISTS: [(&str, Option<&str>); 5] = [
+    ("NodeName", None),
+    ("DownNodes", None),
+    ("FrontendName", None),
+    ("NodeSet", Some("Nodes")),
+    ("PartitionName", Some("Nodes")),
+];
+
+/// The user's part of slurm.conf.
+pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report) {
+    let path = Path::spec().field("extraConf");
+    let extra_conf = controller.spec.extra_conf.clone().unwrap_or_default();
+    // A wrong name is refused by itself; here it would only hide the rest.
+    let cluster_name = controller.cluster_name();
+    if extra_conf.trim().is_empty() || encode_name(&cluster_name).is_err() {
+        return;
+    }
+    let files = included_files(controller, around);
+    let rendered = if controller.spec.external {
+        render_external(&ExternalSlurmConf {
+            cluster_name,
+            host: "elsewhere".into(),
+            port: port::SLURMCTLD,
+            accounting: None,
+            extra_conf: extra_conf.clone(),
+        })
+    } else {
+        render(&SlurmConf {
+            cluster_name,
+            hosts: (0..controller.replicas())
+                .map(|ordinal| ControllerHost {
+                    name: controller.pod_name(ordinal),
+                    address: Some(controller.pod_fqdn(ordinal)),
+                })
+                .collect(),
+            slurmctld_port: port::SLURMCTLD,
+            slurmd_port: port::SLURMD,
+            service_address: Some(controller.service_fqdn()),
+            jwks: controller.spec.jwks_key_ref.is_some(),
+            accounting: controller.spec.accounting_ref.as_ref().map(|_| AccountingHost {
+                host: "accounting".into(),
+                port: port::SLURMDBD,
+                backup_host: None,
+            }),
+            metrics: controller.spec.metrics_enabled(),
+            scripts: Scripts::default(),
+            nodesets: nodesets(controller, around),
+            nodes: 0,
+            retained: Vec::new(),
+            extra_conf: extra_conf.clone(),
+            included_files: files.clone(),
+        })
+    };
+    judge(&path, rendered, report);
+    if let Ok(document) = parse(File::Slurm, &extra_conf, &files) {
+        host_lists(&path, &document, report);
+        includes(&path, &document, report);
+    }
+}
+
+fn nodesets(controller: &Controller, around: &Around) -> Vec<NodeSet> {
+    let own = controller.metadata.name.as_deref().unwrap_or_default();
+    let own = around
+        .nodesets
+        .iter()
+        .filter(|nodeset| nodeset.spec.controller_ref.name == own);
+    own.map(|nodeset| {
+        let name = nodeset.slurm_name();
+        let enabled = nodeset
+            .spec
+            .partition
+            .as_ref()
+            .is_some_and(|partition| partition.enabled);
+        NodeSet {
+            feature: name.clone(),
+            name,
+            // What stands on its line is judged with the NodeSet.
+            partition: enabled.then(Partition::default),
+        }
+    })
+    .filter(|nodeset| encode_name(&nodeset.name).is_ok())
+    .collect()
+}
+
+/// Files that `Include` may name: those beside slurm.conf.
+fn included_files(controller: &Controller, around: &Around) -> BTreeMap<String, String> {
+    let references = controller.spec.config_file_refs.iter().flatten();
+    references
+        .filter_map(|reference| match around.config_map(&reference.name) {
+            Lookup::Found(files) => Some(files.clone()),
+            Lookup::Missing | Lookup::Unknown => None,
+        })
+        .flatten()
+        .collect()
+}
+
+/// The user's part of slurmdbd.conf.
+pub fn slurmdbd_conf(accounting: &Accounting, report: &mut Report) {
+    let extra_conf = accounting.spec.extra_conf.clone().unwrap_or_default();
+    if extra_conf.trim().is_empty() || accounting.spec.external {
+        return;
+    }
+    let rendered = slurmdbd_conf::render(&SlurmdbdConf {
+        host: "slurmdbd".into(),
+        port: port::SLURMDBD,
+        jwks: accounting.spec.jwks_key_ref.is_some(),
+        // Its fields are refused by themselves if they are wrong.
+        storage: Storage {
+            host: "database".into(),
+            port: port::STORAGE,
+            database: "database".into(),
+            user: None,
+            password: None,
+        },
+        extra_conf: extra_conf.clone(),
+    });
+    let path = Path::spec().field("extraConf");
+    judge(&path, rendered, report);
+    let password = parse(File::Slurmdbd, &extra_conf, &BTreeMap::new())
+        .is_ok_and(|document| document.get("StoragePass").is_some());
+    if password {
+        warn(
+            report,
+            &path,
+            "StoragePass stands in the open here; storageConfig.passwordKeyRef takes it from a Secret",
+        );
+    }
+}
+
+/// The user's part of `sshd_config`.
+pub fn sshd(path: &Path, role: sshd_config::Role, extra: Option<&str>, report: &mut Report) {
+    judge(path, sshd_config::render(role, extra.unwrap_or_default()), report);
+}
+
+/// The rest of a partition's line.
+pub fn partition_config(path: &Path, config: &str, report: &mut Report) {
+    match parse_pairs(config) {
+        Err(error) => refuse(
+            report,
+            path,
+            error.to_string(),
+            "write Key=Value pairs with blanks between them, such as MaxTime=UNLIMITED State=UP",
+        ),
+        Ok(attributes) => {
+            let mut line = Statement::new("PartitionName", "partition");
+            line.attributes = attributes;
+            host_list(path, &line, "", report);
+        }
+    }
+}
+
+fn judge(path: &Path, rendered: Result<Rendered, Error>, report: &mut Report) {
+    match rendered {
+        Ok(Rendered { findings, .. }) => {
+            for finding in findings {
+                judge_finding(path, &finding, report);
+            }
+        }
+        Err(Error::Unreadable(problems)) => {
+            for problem in problems {
+                refuse(
+                    report,
+                    path,
+                    problem.to_string(),
+                    "write one parameter a line as the manual has it",
+                );
+            }
+        }
+        Err(Error::Repeated {
+            key,
+            name,
+            first,
+            second,
+        }) => refuse(
+            report,
+            path,
+            format!("{second}: {key}={name} repeats {first}, and slurmctld would not start"),
+            "leave one of them out",
+        ),
+        Err(error @ (Error::Value { .. } | Error::PartitionConfig { .. } | Error::Topology { .. })) => {
+            refuse(
+                report,
+                path,
+                error.to_string(),
+                "write it so that Slurm can read it back",
+            );
+        }
+    }
+}
+
+fn judge_finding(path: &Path, finding: &Finding, report: &mut Report) {
+    let text = finding.to_string();
+    match &finding.kind {
+        FindingKind::Required { .. } | FindingKind::Refused { .. } => {
+            refuse(report, path, text, format!("leave {} out", finding.key));
+        }
+        FindingKind::NameTaken { .. } => refuse(
+            report,
+            path,
+            text,
+            format!(
+                "give this {} another name, or put what it says into the NodeSet",
+                finding.key
+            ),
+        ),
+        FindingKind::Superseded { .. } => warn(report, path, text),
+    }
+}
+
+fn host_lists(path: &Path, document: &Document, report: &mut Report) {
+    for statement in &document.statements {
+        let origin = statement
+            .origin
+            .as_ref()
+            .map(|origin| format!("{origin}: "))
+            .unwrap_or_default();
+        host_list(path, statement, &origin, report);
+    }
+}
+
+fn host_list(path: &Path, statement: &Statement, origin: &str, report: &mut Report) {
+    for (key, attribute) in HOST_LISTS {
+        if !statement.head.is(key) {
+            continue;
+        }
+        let (name, value) = match attribute {
+            Some(attribute) => (attribute, statement.attribute(attribute)),
+            None => (key, Some(statement.head.value.as_str())),
+        };
+        if let Some(error) = value.and_then(|value| value.parse::<Hostlist>().err()) {
+            refuse(
+                report,
+                path,
+                format!("{origin}{name} is no host list: {error}"),
+                "write names such as gpu-[0-3,7],login1",
+            );
+        }
+    }
+}
+
+fn includes(path: &Path, document: &Document, report: &mut Report) {
+    for (origin, file) in &document.includes {
+        if !file.starts_with('/') {
+            warn(
+                report,
+                path,
+                format!(
+                    "{origin}: no ConfigMap of configFileRefs has the file {file}; slurmctld ends without it"
+                ),
+            );
+        }
+    }
+}

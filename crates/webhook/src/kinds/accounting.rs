@@ -1,0 +1,45 @@
+//! Accounting: who uses it, and what it adds to slurmdbd.conf.
+
+use std::sync::Arc;
+
+use keelson_api::{Accounting, Controller, validate::Report};
+use kube::ResourceExt as _;
+
+use crate::{
+    around::{Around, listed},
+    conf,
+    judge::Rules,
+};
+
+impl Rules for Accounting {
+    const KIND: &'static str = "accounting";
+    /// StatefulSet `<name>-accounting`, whose pods carry a label of that name and a hash of ten characters.
+    const NAME_MAX: Option<usize> = Some(63 - "-accounting".len() - "-0123456789".len());
+
+    fn services(&self) -> Vec<String> {
+        if self.spec.external {
+            return Vec::new();
+        }
+        vec![self.accounting_name()]
+    }
+
+    fn beside(&self, _: &Around, report: &mut Report) {
+        conf::slurmdbd_conf(self, report);
+    }
+
+    fn on_delete(&self, around: &Around) -> Vec<String> {
+        let name = self.name_any();
+        let names_us = |controller: &&Arc<Controller>| {
+            let reference = controller.spec.accounting_ref.as_ref();
+            reference.is_some_and(|reference| reference.name == name)
+        };
+        let users: Vec<_> = around.controllers.iter().filter(names_us).collect();
+        if users.is_empty() {
+            return Vec::new();
+        }
+        vec![format!(
+            "Accounting {name} stays until the Controllers that use it are deleted too: {}",
+            listed(&users)
+        )]
+    }
+}

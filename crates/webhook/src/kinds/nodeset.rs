@@ -1,0 +1,127 @@
+//! NodeSet: its names beside those of the others in its cluster, and what it adds to files.
+
+use std::collections::BTreeMap;
+
+use keelson_api::{
+    NodeSet,
+    controller::ClaimPolicy,
+    nodeset::{NodeSetDeletionPolicy, ScalingMode},
+    validate::{Path, Report, conflicts},
+    well_known::annotation,
+};
+use kube::ResourceExt as _;
+use slurm_conf::{catalogue::File, sshd_config::Role, syntax::parse};
+
+use super::controller_exists;
+use crate::{
+    around::Around,
+    conf,
+    judge::{Rules, refuse},
+};
+
+impl Rules for NodeSet {
+    const KIND: &'static str = "nodeset";
+    /// The label that pods carry its name in.
+    const NAME_MAX: Option<usize> = Some(63);
+
+    fn services(&self) -> Vec<String> {
+        // The workers' Service belongs to all NodeSets of a Controller.
+        Vec::new()
+    }
+
+    fn beside(&self, around: &Around, report: &mut Report) {
+        controller_exists(&self.spec.controller_ref.name, around, report);
+        report.extend(conflicts(self, around.nodesets.iter().map(AsRef::as_ref)));
+        names_in_extra_conf(self, around, report);
+        host_name(self, report);
+        let spec = Path::spec();
+        if let Some(config) = self.spec.partition.as_ref().and_then(|p| p.config.as_deref()) {
+            conf::partition_config(&spec.field("partition").field("config"), config, report);
+        }
+        if let Some(ssh) = &self.spec.ssh {
+            let path = spec.field("ssh").field("extraSshdConfig");
+            conf::sshd(&path, Role::Worker, ssh.extra_sshd_config.as_deref(), report);
+        }
+    }
+
+    fn on_delete(&self, _: &Around) -> Vec<String> {
+        let name = self.name_any();
+        let mut notes = vec![match self.spec.deletion_policy() {
+            NodeSetDeletionPolicy::Immediate => {
+                format!("jobs on the workers of NodeSet {name} fail: deletionPolicy is Immediate")
+            }
+            NodeSetDeletionPolicy::Drain => format!(
+                "NodeSet {name} drains its workers first and stays until their jobs have ended; the annotation {}=true skips that",
+                annotation::FORCE_DELETE
+            ),
+        }];
+        let claims = self
+            .spec
+            .volume_claim_templates
+            .as_ref()
+            .is_some_and(|claims| !claims.is_empty());
+        if claims && self.spec.claim_retention().when_deleted == ClaimPolicy::Delete {
+            notes.push(format!(
+                "the volumes of NodeSet {name}'s workers are deleted with it"
+            ));
+        }
+        notes
+    }
+}
+
+/// Without a prefix of the user's, host names start with the object's name, and have no dots.
+fn host_name(nodeset: &NodeSet, report: &mut Report) {
+    let by_ordinal = nodeset.spec.scaling_mode == ScalingMode::StatefulSet;
+    if by_ordinal && nodeset.hostname_prefix().is_none() && nodeset.name_any().contains('.') {
+        refuse(
+            report,
+            &Path::default().field("metadata").field("name"),
+            "has a dot, which host names of workers cannot have",
+            "give the NodeSet a name without dots, or set template.spec.hostname",
+        );
+    }
+}
+
+/// The Controller's extraConf may define node sets and partitions of its own.
+fn names_in_extra_conf(nodeset: &NodeSet, around: &Around, report: &mut Report) {
+    let Some(controller) = around.controller(&nodeset.spec.controller_ref.name) else {
+        return;
+    };
+    let text = controller.spec.extra_conf.as_deref().unwrap_or_default();
+    let Ok(document) = parse(File::Slurm, text, &BTreeMap::new()) else {
+        return;
+    };
+    let name = nodeset.slurm_name();
+    let partition = nodeset
+        .spec
+        .partition
+        .as_ref()
+        .is_some_and(|partition| partition.enabled);
+    let spec = Path::spec();
+    for (key, written, path, remedy) in [
+        (
+            "NodeSet",
+            true,
+            spec.field("template").field("spec").field("hostname"),
+            "give this NodeSet another template.spec.hostname",
+        ),
+        (
+            "PartitionName",
+            partition,
+            spec.field("partition").field("enabled"),
+            "write false, or take the line out of the Controller's extraConf",
+        ),
+    ] {
+        if written && document.all(key).any(|statement| statement.head.value == name) {
+            refuse(
+                report,
+                &path,
+                format!(
+                    "the extraConf of Controller {:?} has {key}={name} already",
+                    controller.name_any()
+                ),
+                remedy,
+            );
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! RestApi: the operator itself needs one for each Controller.
+
+use keelson_api::{RestApi, validate::Report};
+use kube::ResourceExt as _;
+
+use super::controller_exists;
+use crate::{
+    around::{Around, listed},
+    judge::Rules,
+};
+
+impl Rules for RestApi {
+    const KIND: &'static str = "restapi";
+    /// Service `<name>-restapi`.
+    const NAME_MAX: Option<usize> = Some(63 - "-restapi".len());
+
+    fn services(&self) -> Vec<String> {
+        vec![self.restapi_name()]
+    }
+
+    fn beside(&self, around: &Around, report: &mut Report) {
+        controller_exists(&self.spec.controller_ref.name, around, report);
+    }
+
+    fn on_delete(&self, around: &Around) -> Vec<String> {
+        let name = self.name_any();
+        let controller = &self.spec.controller_ref;
+        let another = around
+            .restapis
+            .iter()
+            .any(|r| r.spec.controller_ref == *controller && r.name_any() != name);
+        let nodesets: Vec<_> = around
+            .nodesets
+            .iter()
+            .filter(|n| n.spec.controller_ref == *controller)
+            .collect();
+        if another || nodesets.is_empty() {
+            return Vec::new();
+        }
+        vec![format!(
+            "without RestApi {name} the operator cannot drain, update or remove workers of NodeSets {}",
+            listed(&nodesets)
+        )]
+    }
+}

@@ -1,0 +1,111 @@
+//! Whether this replica should be asked: it has a certificate that the API server trusts, knows the objects that rules
+//! compare with, and is not on its way out.
+
+use std::sync::Arc;
+
+use keelson_runtime::health::Health;
+use parking_lot::Mutex;
+
+#[derive(Debug, Clone, Default)]
+pub struct Readiness {
+    state: Arc<Mutex<State>>,
+    watches: Health,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    certificate: Certificate,
+    leaving: bool,
+}
+
+#[derive(Debug, Default)]
+enum Certificate {
+    #[default]
+    Awaited,
+    Troubled(String),
+    /// From here on a trouble is only a trouble with the next certificate: the one in use goes on working.
+    InUse {
+        trouble: Option<String>,
+    },
+}
+
+impl Readiness {
+    /// Where watches report how they are.
+    pub fn watches(&self) -> &Health {
+        &self.watches
+    }
+
+    /// Takes how the last look at the certificate ended.
+    pub fn certificate(&self, complaint: Option<String>) {
+        let mut state = self.state.lock();
+        let known = match &state.certificate {
+            Certificate::Awaited => None,
+            Certificate::Troubled(trouble) => Some(trouble),
+            Certificate::InUse { trouble } => trouble.as_ref(),
+        };
+        if let Some(complaint) = &complaint
+            && known != Some(complaint)
+        {
+            tracing::warn!(error = complaint, "certificate not settled, trying again");
+        }
+        state.certificate = match (&state.certificate, complaint) {
+            (Certificate::InUse { .. }, trouble) | (_, trouble @ None) => Certificate::InUse { trouble },
+            (_, Some(trouble)) => Certificate::Troubled(trouble),
+        };
+    }
+
+    /// Sends new connections elsewhere.
+    pub fn leave(&self) {
+        self.state.lock().leaving = true;
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.state.lock().leaving
+    }
+
+    /// Why this replica should not be asked; empty when it should.
+    pub fn complaints(&self) -> Vec<String> {
+        let mut complaints = self.watches.complaints();
+        let state = self.state.lock();
+        match &state.certificate {
+            Certificate::Awaited => complaints.push("no certificate yet".to_owned()),
+            Certificate::Troubled(trouble) => complaints.push(trouble.clone()),
+            Certificate::InUse { .. } => {}
+        }
+        if state.leaving {
+            complaints.push("stopping".to_owned());
+        }
+        complaints
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_from_the_first_good_certificate_on() {
+        let readiness = Readiness::default();
+        assert_eq!(readiness.complaints(), ["no certificate yet"]);
+        readiness.certificate(Some("forbidden".into()));
+        assert_eq!(readiness.complaints(), ["forbidden"]);
+        readiness.certificate(None);
+        assert!(readiness.complaints().is_empty());
+    }
+
+    #[test]
+    fn trouble_with_the_next_certificate_does_not_stop_the_one_in_use() {
+        let readiness = Readiness::default();
+        readiness.certificate(None);
+        readiness.certificate(Some("no answer".into()));
+        assert!(readiness.complaints().is_empty());
+    }
+
+    #[test]
+    fn a_replica_that_stops_is_not_ready() {
+        let readiness = Readiness::default();
+        readiness.certificate(None);
+        readiness.leave();
+        assert_eq!(readiness.complaints(), ["stopping"]);
+    }
+}
