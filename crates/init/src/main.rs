@@ -13,6 +13,7 @@ mod process;
 mod single;
 mod slurmctld;
 mod slurmd;
+mod sshd;
 mod transaction;
 mod words;
 
@@ -24,6 +25,9 @@ const MOUNTED: &str = "/etc/slurm";
 const RUN: &str = "/run/init";
 /// Where daemons read what was mounted, with the owner and modes that they insist on.
 const RUN_CONF: &str = "/run/slurm-conf";
+
+/// Slurm's own user in every image.
+const SLURM_USER: u32 = 401;
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -44,7 +48,7 @@ fn main() -> ExitCode {
         "slurmd" => slurmd::run(words),
         "slurmdbd" => single::slurmdbd(&words),
         "slurmrestd" => single::slurmrestd(&words),
-        "login" => login::run(&words),
+        "login" => login::run(),
         "pause" => pause(),
         other => {
             eprintln!("init: unknown daemon {other:?}");

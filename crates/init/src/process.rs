@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -41,25 +43,69 @@ const HAND_OVER: Duration = Duration::from_secs(2);
 /// How many log lines are kept to explain an end.
 const KEPT_LINES: usize = 50;
 
+/// A program that runs beside the daemon and is started again whenever it ends.
+#[derive(Debug)]
+pub struct Service {
+    name: &'static str,
+    args: Vec<String>,
+    user: Option<u32>,
+    running: Option<i32>,
+}
+
+/// How long a program stays down after it ended.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Service {
+    /// A program by its name.
+    pub fn new(name: &'static str, args: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            name,
+            args: args.into_iter().collect(),
+            user: None,
+            running: None,
+        }
+    }
+
+    /// Not as root.
+    #[must_use]
+    pub fn run_as(mut self, user: u32) -> Self {
+        self.user = Some(user);
+        self
+    }
+
+    fn start(&mut self) {
+        let mut command = Command::new(find(self.name));
+        command.args(&self.args).stdin(Stdio::null());
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        match command.spawn() {
+            Ok(child) => self.running = i32::try_from(child.id()).ok(),
+            Err(error) => eprintln!("init: cannot start {}: {error}", self.name),
+        }
+    }
+}
+
 /// A source of events, and the daemon that they are about.
 #[derive(Debug)]
 pub struct Manager {
     events: Receiver<Event>,
     sender: Sender<Event>,
-    socket: Arc<Socket>,
+    socket: Option<Arc<Socket>>,
     waiting: VecDeque<Event>,
     main: Option<i32>,
     lines: VecDeque<String>,
+    beside: Vec<Service>,
 }
 
 impl Manager {
-    /// Takes over signals and offers the notify socket in `directory`.
-    pub fn new(directory: &Path) -> std::io::Result<Self> {
-        std::fs::create_dir_all(directory)?;
+    /// Takes over signals, and offers a notify socket in `directory` to a daemon that speaks to one. Only its owner may
+    /// enter the directory: jobs run beside slurmd, and whoever can write to the socket can name the main process.
+    pub fn new(directory: Option<&Path>) -> std::io::Result<Self> {
         // In a pod with a shared process namespace we are not the first process, but orphans are still ours to reap.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let (sender, events) = channel();
-        let socket = Arc::new(Socket::bind(&directory.join("notify"))?);
+        let socket = directory.map(offer).transpose()?.map(Arc::new);
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
         let to_signals = sender.clone();
         thread::spawn(move || {
@@ -71,15 +117,16 @@ impl Manager {
                 }
             }
         });
-        let to_notify = sender.clone();
-        let receiver = Arc::clone(&socket);
-        thread::spawn(move || {
-            while let Ok(message) = receiver.receive() {
-                if to_notify.send(Event::Notify(message)).is_err() {
-                    return;
+        if let Some(socket) = socket.clone() {
+            let to_notify = sender.clone();
+            thread::spawn(move || {
+                while let Ok(message) = socket.receive() {
+                    if to_notify.send(Event::Notify(message)).is_err() {
+                        return;
+                    }
                 }
-            }
-        });
+            });
+        }
         Ok(Self {
             events,
             sender,
@@ -87,6 +134,7 @@ impl Manager {
             waiting: VecDeque::new(),
             main: None,
             lines: VecDeque::new(),
+            beside: Vec::new(),
         })
     }
 
@@ -98,10 +146,14 @@ impl Manager {
         environment: &[(String, String)],
     ) -> std::io::Result<()> {
         self.lines.clear();
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(args)
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .env("NOTIFY_SOCKET", self.socket.path())
+            .envs(environment.iter().map(|(name, value)| (name, value)));
+        if let Some(socket) = &self.socket {
+            command.env("NOTIFY_SOCKET", socket.path());
+        }
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -127,6 +179,25 @@ impl Manager {
                 line.clear();
             }
         });
+    }
+
+    /// Starts a program that is kept running beside the daemon.
+    pub fn start_beside(&mut self, mut service: Service) {
+        service.start();
+        self.beside.push(service);
+    }
+
+    /// Asks the daemon and what runs beside it to end.
+    pub fn stop(&self) {
+        for pid in self
+            .main
+            .into_iter()
+            .chain(self.beside.iter().filter_map(|service| service.running))
+        {
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
     }
 
     /// The daemon's process.
@@ -165,6 +236,20 @@ impl Manager {
                 main_pid: Some(pid), ..
             }) => self.main = Some(*pid),
             Event::Ended { pid, .. } if Some(*pid) == self.main && self.handed_over(*pid) => return None,
+            Event::Ended { pid, code } => {
+                if let Some(service) = self
+                    .beside
+                    .iter_mut()
+                    .find(|service| service.running == Some(*pid))
+                {
+                    println!(
+                        "init: {} ended with status {code}, starting it again",
+                        service.name
+                    );
+                    thread::sleep(PAUSE);
+                    service.start();
+                }
+            }
             _ => {}
         }
         Some(event)
@@ -205,6 +290,12 @@ impl Manager {
         }
         false
     }
+}
+
+fn offer(directory: &Path) -> std::io::Result<Socket> {
+    std::fs::create_dir_all(directory)?;
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
+    Socket::bind(&directory.join("notify"))
 }
 
 fn reap(sender: &Sender<Event>) {

@@ -7,31 +7,40 @@ use rustix::process::Signal;
 
 use crate::files::Files;
 use crate::process::{Event, Manager, find};
-use crate::{MOUNTED, RUN, RUN_CONF, slurmctld};
+use crate::{MOUNTED, RUN_CONF, slurmctld};
 
-/// slurmdbd. Its files are copied, because it refuses a slurmdbd.conf that is not its own user's alone, and a mounted
+/// slurmdbd, which knows no service manager. Its files are copied, because it refuses a slurmdbd.conf that is not its own user's alone, and a mounted
 /// Secret never is.
 pub fn slurmdbd(args: &[String]) -> std::io::Result<i32> {
     Files::read(Path::new(MOUNTED))?.write(Path::new(RUN_CONF))?;
-    let args: Vec<String> = ["--systemd".to_owned()]
+    let args: Vec<String> = ["-D".to_owned()]
         .into_iter()
         .chain(args.iter().cloned())
         .collect();
-    run(&find("slurmdbd"), &args, &slurmctld::environment())
+    run(
+        Manager::new(None)?,
+        &find("slurmdbd"),
+        &args,
+        &slurmctld::environment(),
+    )
 }
 
-/// slurmrestd.
+/// slurmrestd. It notifies nobody, and its pod has nothing writable.
 pub fn slurmrestd(args: &[String]) -> std::io::Result<i32> {
-    run(&find("slurmrestd"), args, &[])
+    run(Manager::new(None)?, &find("slurmrestd"), args, &[])
 }
 
 /// Runs a daemon to its end and returns its exit status.
-pub fn run(program: &Path, args: &[String], environment: &[(String, String)]) -> std::io::Result<i32> {
-    let mut manager = Manager::new(Path::new(RUN))?;
+pub fn run(
+    mut manager: Manager,
+    program: &Path,
+    args: &[String],
+    environment: &[(String, String)],
+) -> std::io::Result<i32> {
     manager.start(program, args, environment)?;
     loop {
         match manager.next(Duration::from_mins(1)) {
-            Some(Event::Stop) => manager.signal(Signal::TERM),
+            Some(Event::Stop) => manager.stop(),
             Some(Event::Reload) => manager.signal(Signal::HUP),
             Some(Event::Ended { pid, code }) if Some(pid) == manager.main() => return Ok(code),
             _ => {}

@@ -28,7 +28,7 @@ const RESUMING: &str = "Resuming operation, reconfigure failed";
 
 /// Runs slurmctld to its end and returns its exit status.
 pub fn run(args: &[String]) -> std::io::Result<i32> {
-    let mut manager = Manager::new(Path::new(RUN))?;
+    let mut manager = Manager::new(Some(Path::new(RUN)))?;
     let mounted = Files::read(Path::new(MOUNTED))?;
     let store = Store::of(&mounted);
     let (transaction, steps) = Transaction::begin(mounted, store.load());

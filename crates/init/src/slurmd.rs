@@ -3,32 +3,52 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::process::find;
-use crate::single;
+use crate::process::{Manager, find};
+use crate::{RUN, single, sshd};
 
 /// Runs slurmd to its end and returns its exit status.
-pub fn run(mut args: Vec<String>) -> std::io::Result<i32> {
+pub fn run(args: Vec<String>) -> std::io::Result<i32> {
     // Before anything reaps children: this waits for one of its own.
-    if let Some(machine) = Machine::ask() {
-        let pod = Pod::from_environment();
-        if let Some(conf) = conf_argument(&mut args) {
-            for reserved in reservations(&machine, pod, conf) {
-                conf.push(' ');
-                conf.push_str(&reserved);
-            }
-        }
-    }
+    let machine = Machine::ask();
+    let mut args = with_reservations(args, machine.as_ref(), Pod::from_environment());
     for directory in ["/var/spool/slurmd", "/run/slurm", "/var/log/slurm"] {
         std::fs::create_dir_all(directory)?;
     }
+    // slurmd gives up if its run directory is not its own; Slurm's other daemons, and so the packages, use one of SlurmUser.
+    std::os::unix::fs::chown("/run/slurm", Some(0), Some(0))?;
     args.insert(0, "--systemd".to_owned());
-    single::run(Path::new(&find("slurmd")), &args, &[])
+    let mut manager = Manager::new(Some(Path::new(RUN)))?;
+    if Path::new(sshd::CONFIG).exists() {
+        manager.start_beside(sshd::service()?);
+    }
+    single::run(manager, &find("slurmd"), &args, &[])
 }
 
-/// The value of `--conf`.
-fn conf_argument(args: &mut [String]) -> Option<&mut String> {
-    let at = args.iter().position(|arg| arg == "--conf")? + 1;
-    args.get_mut(at)
+/// The arguments with what Slurm must leave alone added to `--conf`.
+fn with_reservations(args: Vec<String>, machine: Option<&Machine>, pod: Pod) -> Vec<String> {
+    let mut conf = String::new();
+    let mut others = Vec::new();
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        match arg.strip_prefix("--conf") {
+            Some("") => conf = args.next().unwrap_or_default(),
+            Some(value) if value.starts_with('=') => value.trim_start_matches('=').clone_into(&mut conf),
+            _ => others.push(arg),
+        }
+    }
+    // slurmd would take the word after an empty `Topology=` for its value.
+    let mut words: Vec<String> = conf
+        .split_whitespace()
+        .filter(|word| !word.ends_with('='))
+        .map(str::to_owned)
+        .collect();
+    if let Some(machine) = machine {
+        words.extend(reservations(machine, pod, &conf));
+    }
+    if !words.is_empty() {
+        others.extend(["--conf".to_owned(), words.join(" ")]);
+    }
+    others
 }
 
 /// What the pod may use; nothing where no limit is set.
@@ -147,10 +167,25 @@ mod tests {
         assert_eq!(reservations(&machine, Pod { cpus, memory_mib }, conf), expected);
     }
 
-    #[test]
-    fn the_conf_argument_is_found() {
-        let mut args: Vec<String> = ["-Z", "--conf", "Features=x"].map(String::from).to_vec();
-        assert_eq!(conf_argument(&mut args).unwrap(), "Features=x");
-        assert_eq!(conf_argument(&mut ["--conf".to_owned()]), None);
+    #[rstest]
+    #[case::beside_the_users(&["-Z", "--conf", "Features=x"], &["-Z", "--conf", "Features=x CoreSpecCount=4"])]
+    #[case::with_an_equals_sign(&["--conf=Features=x", "-v"], &["-v", "--conf", "Features=x CoreSpecCount=4"])]
+    #[case::without_any(&["-Z"], &["-Z", "--conf", "CoreSpecCount=4"])]
+    #[case::an_empty_value_would_swallow_the_next(&["--conf", "Features=x Topology= Weight=2"], &["--conf", "Features=x Weight=2 CoreSpecCount=4"])]
+    #[case::conf_server_is_another(&["--conf-server", "a"], &["--conf-server", "a", "--conf", "CoreSpecCount=4"])]
+    fn adds_to_the_conf_argument(#[case] args: &[&str], #[case] expected: &[&str]) {
+        let machine = Machine::parse(MACHINE).unwrap();
+        let args = args.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            with_reservations(
+                args,
+                Some(&machine),
+                Pod {
+                    cpus: Some(8),
+                    memory_mib: None
+                }
+            ),
+            expected
+        );
     }
 }

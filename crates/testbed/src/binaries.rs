@@ -54,16 +54,22 @@ impl Binaries {
         fs::create_dir_all(&logs)?;
         let go = Go::find()?;
         let kubernetes = cache.get_or_build("kubernetes", &kubernetes_key(&go), |place| {
-            progress.step(&format!("building Kubernetes {KUBERNETES} (once, about 10 minutes)"), |_| {
-                build_kubernetes(&go, place, &logs.join("kubernetes.log"))
-            })
+            progress.step(
+                &format!("building Kubernetes {KUBERNETES} (once, about 10 minutes)"),
+                |_| build_kubernetes(&go, place, &logs.join("kubernetes.log")),
+            )
         })?;
         let tool = |name: &str, package: &str, version: &str| {
-            let key = Key::new("go-tool-1").text(package).text(version).text(&go.version).finish();
+            let key = Key::new("go-tool-1")
+                .text(package)
+                .text(version)
+                .text(&go.version)
+                .finish();
             cache.get_or_build(name, &key, |place| {
-                progress.step(&format!("building {name} {version} (once, a few minutes)"), |_| {
-                    go.install(package, version, place, &logs.join(format!("{name}.log")))
-                })
+                progress.step(
+                    &format!("building {name} {version} (once, a few minutes)"),
+                    |_| go.install(package, version, place, &logs.join(format!("{name}.log"))),
+                )
             })
         };
         let helm = tool("helm", "helm.sh/helm/v4/cmd/helm", HELM)?;
@@ -91,7 +97,13 @@ const GO_MOD: &str = include_str!("../kubelite/go.mod");
 const GO_SUM: &str = include_str!("../kubelite/go.sum");
 
 fn kubernetes_key(go: &Go) -> String {
-    Key::new("kubernetes-1").text(KUBERNETES).text(&go.version).text(MAIN_GO).text(GO_MOD).text(GO_SUM).finish()
+    Key::new("kubernetes-1")
+        .text(KUBERNETES)
+        .text(&go.version)
+        .text(MAIN_GO)
+        .text(GO_MOD)
+        .text(GO_SUM)
+        .finish()
 }
 
 fn build_kubernetes(go: &Go, place: &Path, log: &Path) -> Result<()> {
@@ -100,7 +112,9 @@ fn build_kubernetes(go: &Go, place: &Path, log: &Path) -> Result<()> {
         fs::write(source.path().join(name), content)?;
     }
     // Without these the version variables are placeholders, which clients refuse to compare.
-    let (major, minor) = KUBERNETES.split_once('.').context("Kubernetes version without a dot")?;
+    let (major, minor) = KUBERNETES
+        .split_once('.')
+        .context("Kubernetes version without a dot")?;
     let minor = minor.split_once('.').map_or(minor, |(minor, _)| minor);
     let mut flags = String::from("-s -w");
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -116,7 +130,11 @@ fn build_kubernetes(go: &Go, place: &Path, log: &Path) -> Result<()> {
     }
     let program = place.join("kubelite");
     let mut build = go.command();
-    build.current_dir(source.path()).args(["build", "-ldflags", &flags, "-o"]).arg(&program).arg(".");
+    build
+        .current_dir(source.path())
+        .args(["build", "-ldflags", &flags, "-o"])
+        .arg(&program)
+        .arg(".");
     go.run(&mut build, log)?;
     for component in COMPONENTS {
         std::os::unix::fs::symlink("kubelite", place.join(component))?;
@@ -128,16 +146,22 @@ fn build_kubernetes(go: &Go, place: &Path, log: &Path) -> Result<()> {
 fn kwok_stages(go: &Go, place: &Path) -> Result<()> {
     let module = format!("sigs.k8s.io/kwok@v{KWOK}");
     let answer = command::output(go.command().args(["mod", "download", "-json", &module]))?;
-    let answer: serde_json::Value = serde_json::from_str(&answer).context("unreadable answer of go mod download")?;
-    let directory = answer.get("Dir").and_then(|dir| dir.as_str()).context("go mod download named no directory")?;
+    let answer: serde_json::Value =
+        serde_json::from_str(&answer).context("unreadable answer of go mod download")?;
+    let directory = answer
+        .get("Dir")
+        .and_then(|dir| dir.as_str())
+        .context("go mod download named no directory")?;
     let mut stages = String::new();
     for folder in ["node/fast", "node/heartbeat-with-lease", "pod/fast"] {
         let folder = Path::new(directory).join("kustomize/stage").join(folder);
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(&folder)?.map(|file| file.map(|file| file.path())).collect::<std::io::Result<_>>()?;
+        let mut files: Vec<PathBuf> = fs::read_dir(&folder)?
+            .map(|file| file.map(|file| file.path()))
+            .collect::<std::io::Result<_>>()?;
         files.sort();
         let is_stage = |file: &&PathBuf| {
-            file.extension().is_some_and(|extension| extension == "yaml") && !file.ends_with("kustomization.yaml")
+            file.extension().is_some_and(|extension| extension == "yaml")
+                && !file.ends_with("kustomization.yaml")
         };
         for file in files.iter().filter(is_stage) {
             stages.push_str("---\n");
@@ -158,25 +182,43 @@ impl Go {
     fn find() -> Result<Self> {
         let wanted = format!("Go {}.{} or newer", GO_MINIMUM.0, GO_MINIMUM.1);
         for program in ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"] {
-            let Ok(text) = command::output(Command::new(program).arg("version")) else { continue };
-            let version = text.split_whitespace().nth(2).unwrap_or_default().trim_start_matches("go").to_owned();
+            let Ok(text) = command::output(Command::new(program).arg("version")) else {
+                continue;
+            };
+            let version = text
+                .split_whitespace()
+                .nth(2)
+                .unwrap_or_default()
+                .trim_start_matches("go")
+                .to_owned();
             if parse_version(&version).is_some_and(|found| found >= GO_MINIMUM) {
-                return Ok(Self { program: program.into(), version });
+                return Ok(Self {
+                    program: program.into(),
+                    version,
+                });
             }
-            bail!("{program} is version {version}; {wanted} is needed to build Kubernetes: install it and put it first in PATH");
+            bail!(
+                "{program} is version {version}; {wanted} is needed to build Kubernetes: install it and put it first in PATH"
+            );
         }
         bail!("no Go toolchain found; {wanted} is needed to build Kubernetes: install it and put it in PATH")
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("CGO_ENABLED", "0").env("GOFLAGS", "-trimpath -buildvcs=false").env("GOTOOLCHAIN", "local");
+        command
+            .env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "-trimpath -buildvcs=false")
+            .env("GOTOOLCHAIN", "local");
         command
     }
 
     fn install(&self, package: &str, version: &str, place: &Path, log: &Path) -> Result<()> {
         let mut install = self.command();
-        install.env("GOBIN", place).args(["install", "-ldflags", "-s -w"]).arg(format!("{package}@v{version}"));
+        install
+            .env("GOBIN", place)
+            .args(["install", "-ldflags", "-s -w"])
+            .arg(format!("{package}@v{version}"));
         self.run(&mut install, log)
     }
 
@@ -196,7 +238,11 @@ impl Go {
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.split('.');
     let major = parts.next()?.parse().ok()?;
-    let minor = parts.next()?.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
+    let minor = parts
+        .next()?
+        .trim_end_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .ok()?;
     Some((major, minor))
 }
 

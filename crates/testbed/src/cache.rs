@@ -30,7 +30,10 @@ impl Cache {
     pub fn at(root: impl Into<PathBuf>) -> Result<Self> {
         let root = root.into();
         fs::create_dir_all(&root).with_context(|| {
-            format!("cannot create the cache directory {}; set KEELSON_CACHE to a place that is writable", root.display())
+            format!(
+                "cannot create the cache directory {}; set KEELSON_CACHE to a place that is writable",
+                root.display()
+            )
         })?;
         Ok(Self { root })
     }
@@ -54,8 +57,10 @@ impl Cache {
         }
         fs::create_dir_all(&shelf).with_context(|| format!("cannot create {}", shelf.display()))?;
         let lock_path = shelf.join(format!("{key}.lock"));
-        let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
-        lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
+        let lock =
+            File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
+        lock.lock()
+            .with_context(|| format!("cannot lock {}", lock_path.display()))?;
         if entry.is_dir() {
             return Ok(entry);
         }
@@ -67,7 +72,8 @@ impl Cache {
             let _ = remove_tree(&partial);
             return Err(error);
         }
-        fs::rename(&partial, &entry).with_context(|| format!("cannot move {} into place", entry.display()))?;
+        fs::rename(&partial, &entry)
+            .with_context(|| format!("cannot move {} into place", entry.display()))?;
         Ok(entry)
     }
 }
@@ -87,7 +93,8 @@ pub(crate) fn user_directory(variable: &str, fallback: &str) -> Result<PathBuf> 
     if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));
     }
-    let home = std::env::var_os("HOME").context("HOME is not set; set it, or KEELSON_CACHE and KEELSON_STATE")?;
+    let home =
+        std::env::var_os("HOME").context("HOME is not set; set it, or KEELSON_CACHE and KEELSON_STATE")?;
     Ok(Path::new(&home).join(fallback))
 }
 
@@ -129,10 +136,12 @@ impl Key {
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 #[cfg(test)]
@@ -168,8 +177,13 @@ mod tests {
             anyhow::bail!("no")
         });
         assert!(failed.is_err());
-        let entry = cache.get_or_build("kind", "key", |place| Ok(fs::write(place.join("whole"), "")?)).unwrap();
-        let names: Vec<_> = fs::read_dir(entry).unwrap().map(|file| file.unwrap().file_name()).collect();
+        let entry = cache
+            .get_or_build("kind", "key", |place| Ok(fs::write(place.join("whole"), "")?))
+            .unwrap();
+        let names: Vec<_> = fs::read_dir(entry)
+            .unwrap()
+            .map(|file| file.unwrap().file_name())
+            .collect();
         assert_eq!(names, ["whole"]);
     }
 
@@ -196,6 +210,9 @@ mod tests {
 
     #[test]
     fn parts_of_a_key_do_not_run_together() {
-        assert_ne!(Key::new("x").text("ab").text("c").finish(), Key::new("x").text("a").text("bc").finish());
+        assert_ne!(
+            Key::new("x").text("ab").text("c").finish(),
+            Key::new("x").text("a").text("bc").finish()
+        );
     }
 }

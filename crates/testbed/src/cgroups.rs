@@ -32,7 +32,8 @@ pub fn create(layout: &Layout, node: &str, cgroups: Cgroups) -> Result<()> {
             }
             let parent = group.clone();
             group.push(part);
-            fs::create_dir_all(&group).with_context(|| format!("cannot make the control group {}", group.display()))?;
+            fs::create_dir_all(&group)
+                .with_context(|| format!("cannot make the control group {}", group.display()))?;
             // A v1 cpuset starts empty and then takes no process.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if cgroups == Cgroups::V1 && parent.join(file).exists() {

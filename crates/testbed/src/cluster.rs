@@ -86,7 +86,10 @@ impl Cluster {
                 ensure!(
                     (cluster.spec.nodes, cluster.spec.kwok) == (wanted.nodes, wanted.kwok),
                     "cluster {:?} runs with {} nodes and {} simulated ones: use that, take it away with `cargo xtask down{}`, or choose another --name",
-                    wanted.name, cluster.spec.nodes, cluster.spec.kwok, name_flag(&wanted.name)
+                    wanted.name,
+                    cluster.spec.nodes,
+                    cluster.spec.kwok,
+                    name_flag(&wanted.name)
                 );
                 cluster.import(progress, &wanted.images)?;
                 cluster.wait_until_usable(progress)?;
@@ -107,30 +110,38 @@ impl Cluster {
     }
 
     fn start_new(layout: Layout, wanted: &Wanted, host: Host, progress: &Progress) -> Result<Self> {
-        let cluster = progress.step("control plane: etcd, kube-apiserver, controller manager, scheduler", |_| {
-            fs::create_dir_all(layout.logs())?;
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
-            let spec = Spec {
-                nodes: wanted.nodes,
-                kwok: wanted.kwok,
-                api_port: listener.local_addr()?.port(),
-                binaries: wanted.binaries.clone(),
-                node_root: wanted.node_root.clone(),
-                host,
-            };
-            fs::copy(&wanted.program, layout.program()).context("cannot copy this program")?;
-            write_credentials(&layout, &spec)?;
-            layout.write_spec(&spec)?;
-            namespaces::spawn(&layout, CONTROL_PLANE, Some(listener))?;
-            let cluster = Self { layout, spec };
-            cluster.wait(Duration::from_secs(120), "the API server", "kube-apiserver", || {
-                command::succeeds(cluster.kubectl().args(["get", "--raw=/readyz"]))
-            })?;
-            Ok(cluster)
-        })?;
-        progress.step(&format!("nodes: {} with containerd, kubelet, kube-proxy", wanted.nodes), |_| {
-            cluster.spec.nodes().try_for_each(|node| cluster.start_node(node))
-        })?;
+        let cluster = progress.step(
+            "control plane: etcd, kube-apiserver, controller manager, scheduler",
+            |_| {
+                fs::create_dir_all(layout.logs())?;
+                let listener =
+                    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
+                let spec = Spec {
+                    nodes: wanted.nodes,
+                    kwok: wanted.kwok,
+                    api_port: listener.local_addr()?.port(),
+                    binaries: wanted.binaries.clone(),
+                    node_root: wanted.node_root.clone(),
+                    host,
+                };
+                fs::copy(&wanted.program, layout.program()).context("cannot copy this program")?;
+                write_credentials(&layout, &spec)?;
+                layout.write_spec(&spec)?;
+                namespaces::spawn(&layout, CONTROL_PLANE, Some(listener))?;
+                let cluster = Self { layout, spec };
+                cluster.wait(
+                    Duration::from_secs(120),
+                    "the API server",
+                    "kube-apiserver",
+                    || command::succeeds(cluster.kubectl().args(["get", "--raw=/readyz"])),
+                )?;
+                Ok(cluster)
+            },
+        )?;
+        progress.step(
+            &format!("nodes: {} with containerd, kubelet, kube-proxy", wanted.nodes),
+            |_| cluster.spec.nodes().try_for_each(|node| cluster.start_node(node)),
+        )?;
         cluster.import(progress, &wanted.images)?;
         if wanted.kwok > 0 {
             progress.step(&format!("{} simulated nodes", wanted.kwok), |_| {
@@ -145,16 +156,25 @@ impl Cluster {
     /// Starts one more process tree: a node.
     pub fn start_node(&self, node: Node) -> Result<()> {
         let name = node.name();
-        Pki::ensure(&self.layout.pki(), API_ADDRESS.into(), API_SERVICE.into())?.node(&name, node.address())?;
+        Pki::ensure(&self.layout.pki(), API_ADDRESS.into(), API_SERVICE.into())?
+            .node(&name, node.address())?;
         write_kubeconfig(&self.layout, &name)?;
         cgroups::create(&self.layout, &name, self.spec.host.cgroups)?;
         let tree = namespaces::spawn(&self.layout, &name, None)?;
         let control_plane = self.tree(CONTROL_PLANE)?;
         let end = format!("veth{}", node.0);
         let ip = |words: String| {
-            command::output(namespaces::inside(&control_plane, false).arg("ip").args(words.split(' '))).map(drop)
+            command::output(
+                namespaces::inside(&control_plane, false)
+                    .arg("ip")
+                    .args(words.split(' ')),
+            )
+            .map(drop)
         };
-        ip(format!("link add {end} type veth peer name eth0 netns {}", tree.pid))?;
+        ip(format!(
+            "link add {end} type veth peer name eth0 netns {}",
+            tree.pid
+        ))?;
         ip(format!("link set {end} master br0 up"))
     }
 
@@ -163,9 +183,12 @@ impl Cluster {
         let tree = self.tree(&node.name())?;
         let pid = rustix::process::Pid::from_raw(tree.pid).context("no such process")?;
         rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
-        self.wait(Duration::from_secs(20), &format!("the end of {}", node.name()), CONTROL_PLANE, || {
-            self.tree(&node.name()).is_err()
-        })
+        self.wait(
+            Duration::from_secs(20),
+            &format!("the end of {}", node.name()),
+            CONTROL_PLANE,
+            || self.tree(&node.name()).is_err(),
+        )
     }
 
     /// Loads image archives into every node, skipping what a node already has.
@@ -194,18 +217,35 @@ impl Cluster {
     /// Archives lie in the cache under the hash of what they were made of, so the path is as good as the content.
     fn import_stamp(&self, node: Node, archive: &Path) -> Result<PathBuf> {
         use sha2::Digest as _;
-        let modified = fs::metadata(archive).with_context(|| format!("cannot look at {}", archive.display()))?;
-        let identity = format!("{} {} {:?}", archive.display(), modified.len(), modified.modified()?);
+        let modified =
+            fs::metadata(archive).with_context(|| format!("cannot look at {}", archive.display()))?;
+        let identity = format!(
+            "{} {} {:?}",
+            archive.display(),
+            modified.len(),
+            modified.modified()?
+        );
         let hash = hex(&sha2::Sha256::digest(identity));
-        Ok(self.layout.node(&node.name()).join("containerd").join(format!("imported.{hash}")))
+        Ok(self
+            .layout
+            .node(&node.name())
+            .join("containerd")
+            .join(format!("imported.{hash}")))
     }
 
     fn import_one(&self, step: &Step, node: Node, archive: &Path) -> Result<()> {
         let tree = self.tree(&node.name())?;
-        step.note(&format!("{} on {}", archive.file_stem().unwrap_or_default().to_string_lossy(), node.name()));
-        self.wait(Duration::from_secs(60), "containerd", &format!("{}-containerd", node.name()), || {
-            command::succeeds(namespaces::inside(&tree, true).args(["ctr", "version"]))
-        })?;
+        step.note(&format!(
+            "{} on {}",
+            archive.file_stem().unwrap_or_default().to_string_lossy(),
+            node.name()
+        ));
+        self.wait(
+            Duration::from_secs(60),
+            "containerd",
+            &format!("{}-containerd", node.name()),
+            || command::succeeds(namespaces::inside(&tree, true).args(["ctr", "version"])),
+        )?;
         let mut import = namespaces::inside(&tree, true);
         import.args(["ctr", "--namespace", "k8s.io", "images", "import", "--local", "-"]);
         let output = import
@@ -228,21 +268,42 @@ impl Cluster {
         progress.step("cluster DNS, storage class, nodes ready", |step| {
             self.apply(&manifests::cluster(image::COREDNS))?;
             step.note("waiting for nodes");
-            let names: Vec<String> = self.spec.nodes().map(|node| format!("node/{}", node.name())).collect();
+            let names: Vec<String> = self
+                .spec
+                .nodes()
+                .map(|node| format!("node/{}", node.name()))
+                .collect();
             for name in &names {
-                self.wait(Duration::from_secs(90), name, &format!("{}-kubelet", &name[5..]), || {
-                    command::succeeds(self.kubectl().args(["get", name]))
-                })?;
+                self.wait(
+                    Duration::from_secs(90),
+                    name,
+                    &format!("{}-kubelet", &name[5..]),
+                    || command::succeeds(self.kubectl().args(["get", name])),
+                )?;
             }
             let log = self.layout.log("wait");
             command::run(
-                self.kubectl().args(["wait", "--for=condition=Ready", "--timeout=120s"]).args(&names),
+                self.kubectl()
+                    .args(["wait", "--for=condition=Ready", "--timeout=120s"])
+                    .args(&names),
                 &log,
             )
-            .with_context(|| format!("nodes do not become ready; kubelet logs are in {}", self.layout.logs().display()))?;
+            .with_context(|| {
+                format!(
+                    "nodes do not become ready; kubelet logs are in {}",
+                    self.layout.logs().display()
+                )
+            })?;
             step.note("waiting for CoreDNS");
             command::run(
-                self.kubectl().args(["-n", "kube-system", "rollout", "status", "deploy/coredns", "--timeout=180s"]),
+                self.kubectl().args([
+                    "-n",
+                    "kube-system",
+                    "rollout",
+                    "status",
+                    "deploy/coredns",
+                    "--timeout=180s",
+                ]),
                 &log,
             )
             .context("CoreDNS does not start")
@@ -262,7 +323,11 @@ impl Cluster {
             input.write_all(manifest.as_bytes())?;
         }
         let output = child.wait_with_output()?;
-        ensure!(output.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&output.stderr).trim());
+        ensure!(
+            output.status.success(),
+            "kubectl apply: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
         Ok(())
     }
 
@@ -305,7 +370,12 @@ impl Cluster {
         namespaces::trees(&self.layout)?
             .into_iter()
             .find(|tree| tree.role == role)
-            .with_context(|| format!("{role} does not run; see {}", self.layout.log(&format!("{role}-init")).display()))
+            .with_context(|| {
+                format!(
+                    "{role} does not run; see {}",
+                    self.layout.log(&format!("{role}-init")).display()
+                )
+            })
     }
 
     fn wait(&self, limit: Duration, what: &str, component: &str, done: impl Fn() -> bool) -> Result<()> {
@@ -313,7 +383,12 @@ impl Cluster {
         while !done() {
             if begun.elapsed() > limit {
                 let log = self.layout.log(component);
-                bail!("no sign of {what} after {} s; see {}:\n{}", limit.as_secs(), log.display(), command::tail(&log));
+                bail!(
+                    "no sign of {what} after {} s; see {}:\n{}",
+                    limit.as_secs(),
+                    log.display(),
+                    command::tail(&log)
+                );
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -325,13 +400,18 @@ impl Cluster {
 pub fn state(layout: &Layout) -> Result<State> {
     let trees = namespaces::trees(layout)?;
     let Some(spec) = layout.spec()? else {
-        return Ok(if trees.is_empty() && !layout.root().exists() { State::Absent } else { State::Broken });
+        return Ok(if trees.is_empty() && !layout.root().exists() {
+            State::Absent
+        } else {
+            State::Broken
+        });
     };
     if trees.is_empty() {
         return Ok(State::Stopped);
     }
     let alive = |role: &str| trees.iter().any(|tree| tree.role == role);
-    let whole = alive(CONTROL_PLANE) && spec.nodes().all(|node| alive(&node.name())) && ready_file(layout).exists();
+    let whole =
+        alive(CONTROL_PLANE) && spec.nodes().all(|node| alive(&node.name())) && ready_file(layout).exists();
     Ok(if whole { State::Running } else { State::Broken })
 }
 
@@ -349,7 +429,9 @@ pub fn down(name: &str) -> Result<bool> {
 /// The names of the clusters that have files on this machine.
 pub fn names() -> Result<Vec<String>> {
     let state = Layout::state()?;
-    let Ok(entries) = fs::read_dir(&state) else { return Ok(Vec::new()) };
+    let Ok(entries) = fs::read_dir(&state) else {
+        return Ok(Vec::new());
+    };
     let mut names: Vec<String> = entries
         .flatten()
         .filter(|entry| entry.path().is_dir())
@@ -372,8 +454,12 @@ fn ready_file(layout: &Layout) -> PathBuf {
 /// Held while a cluster is started or taken away.
 fn lock(layout: &Layout) -> Result<File> {
     let state = Layout::state()?;
-    fs::create_dir_all(&state)
-        .with_context(|| format!("cannot create {}; set KEELSON_STATE to a place that is writable", state.display()))?;
+    fs::create_dir_all(&state).with_context(|| {
+        format!(
+            "cannot create {}; set KEELSON_STATE to a place that is writable",
+            state.display()
+        )
+    })?;
     let path = state.join(format!("{}.lock", layout.name()));
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     match file.try_lock() {
@@ -391,16 +477,30 @@ fn write_credentials(layout: &Layout, spec: &Spec) -> Result<()> {
         write_kubeconfig(layout, component)?;
     }
     let server = format!("https://127.0.0.1:{}", spec.api_port);
-    pki.kubeconfig(&layout.kubeconfig(), &format!("keelson-{}", layout.name()), &server, "admin")
+    pki.kubeconfig(
+        &layout.kubeconfig(),
+        &format!("keelson-{}", layout.name()),
+        &server,
+        "admin",
+    )
 }
 
 fn write_kubeconfig(layout: &Layout, component: &str) -> Result<()> {
     let pki = Pki::ensure(&layout.pki(), API_ADDRESS.into(), API_SERVICE.into())?;
     let server = format!("https://{API_ADDRESS}:{API_PORT}");
-    pki.kubeconfig(&layout.component_kubeconfig(component), layout.name(), &server, component)
+    pki.kubeconfig(
+        &layout.component_kubeconfig(component),
+        layout.name(),
+        &server,
+        component,
+    )
 }
 
 /// What a person adds to a command to mean this cluster.
 pub fn name_flag(name: &str) -> String {
-    if name == crate::DEFAULT_NAME { String::new() } else { format!(" --name {name}") }
+    if name == crate::DEFAULT_NAME {
+        String::new()
+    } else {
+        format!(" --name {name}")
+    }
 }

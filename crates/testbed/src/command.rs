@@ -26,14 +26,22 @@ pub fn run(command: &mut Command, log: &Path) -> Result<()> {
         .status()
         .with_context(|| format!("cannot start {}", name(command)))?;
     if !status.success() {
-        bail!("{} failed ({status}); its output is in {}:\n{}", name(command), log.display(), tail(log));
+        bail!(
+            "{} failed ({status}); its output is in {}:\n{}",
+            name(command),
+            log.display(),
+            tail(log)
+        );
     }
     Ok(())
 }
 
 /// Runs a program and returns what it printed; an error quotes what it said.
 pub fn output(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", name(command)))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {}", name(command)))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{} failed ({}): {}", name(command), output.status, said.trim());
@@ -57,12 +65,21 @@ pub fn tail(log: &Path) -> String {
     let text = String::from_utf8_lossy(&content);
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(QUOTED_LINES);
-    lines.iter().skip(from).map(|line| format!("    {line}\n")).collect()
+    lines
+        .iter()
+        .skip(from)
+        .map(|line| format!("    {line}\n"))
+        .collect()
 }
 
 fn name(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
-    words.extend(command.get_args().take(4).map(|word| word.to_string_lossy().into_owned()));
+    words.extend(
+        command
+            .get_args()
+            .take(4)
+            .map(|word| word.to_string_lossy().into_owned()),
+    );
     let more = if command.get_args().len() > 4 { " …" } else { "" };
     format!("`{}{more}`", words.join(" "))
 }

@@ -52,20 +52,34 @@ pub struct Host {
 impl Host {
     /// Looks at the machine.
     pub fn inspect() -> Result<Self> {
-        let cgroups = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { Cgroups::V2 } else { Cgroups::V1 };
-        Ok(Self { cgroups, may_raise_limits: capabilities()? & (1 << CAP_SYS_RESOURCE) != 0 })
+        let cgroups = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+            Cgroups::V2
+        } else {
+            Cgroups::V1
+        };
+        Ok(Self {
+            cgroups,
+            may_raise_limits: capabilities()? & (1 << CAP_SYS_RESOURCE) != 0,
+        })
     }
 
     /// What was found, in words.
     pub fn describe(&self) -> String {
-        let limits = if self.may_raise_limits { "" } else { ", no CAP_SYS_RESOURCE (OOM scores stay as they are)" };
+        let limits = if self.may_raise_limits {
+            ""
+        } else {
+            ", no CAP_SYS_RESOURCE (OOM scores stay as they are)"
+        };
         format!("{}{limits}", self.cgroups)
     }
 }
 
 /// Refuses a machine on which a cluster cannot run, with the remedy.
 pub fn require(cache: &Path) -> Result<()> {
-    ensure!(rustix::process::geteuid().is_root(), "a cluster needs root (namespaces, mounts, cgroups): run this as root");
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "a cluster needs root (namespaces, mounts, cgroups): run this as root"
+    );
     let capabilities = capabilities()?;
     for (bit, name) in [
         (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
@@ -80,7 +94,9 @@ pub fn require(cache: &Path) -> Result<()> {
     }
     let filesystems = fs::read_to_string("/proc/filesystems").context("cannot read /proc/filesystems")?;
     ensure!(
-        filesystems.lines().any(|line| line.trim() == "nodev\toverlay" || line.ends_with("overlay")),
+        filesystems
+            .lines()
+            .any(|line| line.trim() == "nodev\toverlay" || line.ends_with("overlay")),
         "the kernel has no overlay file system: load it with `modprobe overlay`, or use a kernel that has it"
     );
     let free = free_gib(cache)?;
@@ -94,7 +110,7 @@ pub fn require(cache: &Path) -> Result<()> {
 
 /// Refuses a kernel that lacks what the cluster's network is made of.
 pub fn require_network() -> Result<()> {
-    let probe = "ip link add br0 type bridge && ip link add a type veth peer name b && ip link set a master br0";
+    let probe = "ip link add br0 type bridge && ip link add veth0 type veth peer name veth1 && ip link set veth0 master br0";
     ensure!(
         command::succeeds(Command::new("unshare").args(["--net", "sh", "-c", probe])),
         "the kernel cannot make bridges or veth pairs in a network namespace: load them with `modprobe -a bridge veth`, or use a kernel that has them"
@@ -104,13 +120,20 @@ pub fn require_network() -> Result<()> {
 
 /// Installs the packages of `wanted` that are missing.
 pub fn ensure_packages(progress: &Progress, log: &Path, wanted: &[&str]) -> Result<()> {
-    let missing: Vec<&str> = wanted.iter().copied().filter(|package| !installed(package)).collect();
+    let missing: Vec<&str> = wanted
+        .iter()
+        .copied()
+        .filter(|package| !installed(package))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     progress.step(&format!("Debian packages: {}", missing.join(" ")), |_| {
         if !Path::new("/usr/bin/apt-get").exists() {
-            bail!("these Debian packages are missing and there is no apt-get to install them: {}", missing.join(" "));
+            bail!(
+                "these Debian packages are missing and there is no apt-get to install them: {}",
+                missing.join(" ")
+            );
         }
         let apt = || {
             let mut command = Command::new("apt-get");
@@ -119,9 +142,16 @@ pub fn ensure_packages(progress: &Progress, log: &Path, wanted: &[&str]) -> Resu
         };
         command::run(apt().args(["update", "-q"]), log)
             .and_then(|()| {
-                command::run(apt().args(["install", "-y", "-q", "--no-install-recommends"]).args(&missing), log)
+                command::run(
+                    apt()
+                        .args(["install", "-y", "-q", "--no-install-recommends"])
+                        .args(&missing),
+                    log,
+                )
             })
-            .context("cannot install Debian packages: is there a network, and are the package sources set up?")
+            .context(
+                "cannot install Debian packages: is there a network, and are the package sources set up?",
+            )
     })
 }
 
@@ -132,7 +162,10 @@ fn installed(package: &str) -> bool {
 
 fn capabilities() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
-    let field = status.lines().find_map(|line| line.strip_prefix("CapEff:")).context("no CapEff in /proc/self/status")?;
+    let field = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .context("no CapEff in /proc/self/status")?;
     u64::from_str_radix(field.trim(), 16).context("unreadable CapEff in /proc/self/status")
 }
 

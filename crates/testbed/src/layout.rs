@@ -38,12 +38,17 @@ impl Layout {
         let valid = !name.is_empty()
             && name.len() <= 20
             && name.starts_with(|c: char| c.is_ascii_lowercase())
-            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+            && name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         ensure!(
             valid,
             "{name:?} cannot be a cluster's name: use up to 20 lower-case letters, digits and dashes, beginning with a letter"
         );
-        Ok(Self { name: name.to_owned(), root: Self::state()?.join(name) })
+        Ok(Self {
+            name: name.to_owned(),
+            root: Self::state()?.join(name),
+        })
     }
 
     /// `KEELSON_STATE`, or `keelson` in the user's state directory.
@@ -56,8 +61,15 @@ impl Layout {
 
     /// The layout at a known place: what a process of the cluster is told.
     pub fn at(root: &Path) -> Result<Self> {
-        let name = root.file_name().context("a cluster's directory has no name")?.to_string_lossy().into_owned();
-        Ok(Self { name, root: root.to_owned() })
+        let name = root
+            .file_name()
+            .context("a cluster's directory has no name")?
+            .to_string_lossy()
+            .into_owned();
+        Ok(Self {
+            name,
+            root: root.to_owned(),
+        })
     }
 
     /// The cluster's name.
@@ -123,10 +135,13 @@ impl Layout {
     pub fn spec(&self) -> Result<Option<Spec>> {
         let file = self.spec_file();
         match fs::read(&file) {
-            Ok(content) => Ok(Some(
-                serde_json::from_slice(&content)
-                    .with_context(|| format!("{} is unreadable; remove the cluster with `cargo xtask down --name {}`", file.display(), self.name))?,
-            )),
+            Ok(content) => Ok(Some(serde_json::from_slice(&content).with_context(|| {
+                format!(
+                    "{} is unreadable; remove the cluster with `cargo xtask down --name {}`",
+                    file.display(),
+                    self.name
+                )
+            })?)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
         }
@@ -136,7 +151,8 @@ impl Layout {
     pub fn write_spec(&self, spec: &Spec) -> Result<()> {
         let partial = self.root.join(".cluster.json");
         fs::write(&partial, serde_json::to_vec_pretty(spec)?)?;
-        fs::rename(&partial, self.spec_file()).with_context(|| format!("cannot write {}", self.spec_file().display()))
+        fs::rename(&partial, self.spec_file())
+            .with_context(|| format!("cannot write {}", self.spec_file().display()))
     }
 }
 

@@ -38,7 +38,16 @@ pub fn spawn(layout: &Layout, role: &str, api: Option<TcpListener>) -> Result<Tr
     let log = OpenOptions::new().create(true).append(true).open(&log_path)?;
     let mut command = Command::new("setsid");
     command
-        .args(["unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child=SIGKILL"])
+        .args([
+            "unshare",
+            "--net",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--ipc",
+            "--fork",
+            "--kill-child=SIGKILL",
+        ])
         .arg(layout.program())
         .arg("testbed-init")
         .arg(layout.root())
@@ -49,14 +58,20 @@ pub fn spawn(layout: &Layout, role: &str, api: Option<TcpListener>) -> Result<Tr
         .stdin(api.map_or_else(Stdio::null, |listener| Stdio::from(OwnedFd::from(listener))))
         .stdout(log.try_clone()?)
         .stderr(log);
-    let mut child = command.spawn().context("cannot start setsid and unshare: is util-linux installed?")?;
+    let mut child = command
+        .spawn()
+        .context("cannot start setsid and unshare: is util-linux installed?")?;
     let begun = Instant::now();
     loop {
         if let Some(tree) = trees(layout)?.into_iter().find(|tree| tree.role == role) {
             return Ok(tree);
         }
         if let Some(status) = child.try_wait()? {
-            bail!("{role} ended at once ({status}); see {}:\n{}", log_path.display(), crate::command::tail(&log_path));
+            bail!(
+                "{role} ended at once ({status}); see {}:\n{}",
+                log_path.display(),
+                crate::command::tail(&log_path)
+            );
         }
         if begun.elapsed() > Duration::from_secs(20) {
             bail!("{role} did not start within 20 s; see {}", log_path.display());
@@ -67,7 +82,11 @@ pub fn spawn(layout: &Layout, role: &str, api: Option<TcpListener>) -> Result<Tr
 
 /// The cluster's trees that are alive.
 pub fn trees(layout: &Layout) -> Result<Vec<Tree>> {
-    let mut trees: Vec<Tree> = marked(layout)?.into_iter().filter(|(tree, first)| *first && !tree.role.is_empty()).map(|(tree, _)| tree).collect();
+    let mut trees: Vec<Tree> = marked(layout)?
+        .into_iter()
+        .filter(|(tree, first)| *first && !tree.role.is_empty())
+        .map(|(tree, _)| tree)
+        .collect();
     trees.sort_by(|a, b| a.role.cmp(&b.role));
     Ok(trees)
 }
@@ -89,7 +108,11 @@ pub fn end(layout: &Layout) -> Result<()> {
         }
         if begun.elapsed() > Duration::from_secs(30) {
             let left: Vec<String> = processes.iter().map(|(tree, _)| tree.pid.to_string()).collect();
-            bail!("processes {} of cluster {} do not end; look at them with `ps -fp`", left.join(" "), layout.name());
+            bail!(
+                "processes {} of cluster {} do not end; look at them with `ps -fp`",
+                left.join(" "),
+                layout.name()
+            );
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -116,16 +139,26 @@ fn marked(layout: &Layout) -> Result<Vec<(Tree, bool)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot read /proc")? {
         let Ok(entry) = entry else { continue };
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok())
+        else {
+            continue;
+        };
         // Processes come and go while we look: whatever cannot be read is not there any more.
-        let Ok(environment) = fs::read(entry.path().join("environ")) else { continue };
+        let Ok(environment) = fs::read(entry.path().join("environ")) else {
+            continue;
+        };
         let Some(role) = environment
             .split(|&byte| byte == 0)
             .find_map(|variable| std::str::from_utf8(variable).ok()?.strip_prefix(&prefix))
         else {
             continue;
         };
-        let Ok(status) = fs::read_to_string(entry.path().join("status")) else { continue };
+        let Ok(status) = fs::read_to_string(entry.path().join("status")) else {
+            continue;
+        };
         if status.lines().any(|line| line.starts_with("State:\tZ")) {
             continue;
         }
@@ -135,7 +168,13 @@ fn marked(layout: &Layout) -> Result<Vec<(Tree, bool)>> {
             .map(|ids| ids.split_whitespace().collect())
             .unwrap_or_default();
         let first = ids.len() > 1 && ids.last() == Some(&"1");
-        found.push((Tree { role: role.to_owned(), pid }, first));
+        found.push((
+            Tree {
+                role: role.to_owned(),
+                pid,
+            },
+            first,
+        ));
     }
     Ok(found)
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 
 /// A directory of keys and certificates.
@@ -28,14 +28,21 @@ struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     fn client(common_name: &'a str, organization: Option<&'a str>) -> Self {
-        Self { common_name, organization, names: &[], addresses: &[] }
+        Self {
+            common_name,
+            organization,
+            names: &[],
+            addresses: &[],
+        }
     }
 }
 
 impl Pki {
     /// The directory's keys and certificates; made if they are not there yet.
     pub fn ensure(directory: &Path, api: IpAddr, service: IpAddr) -> Result<Self> {
-        let pki = Self { directory: directory.to_owned() };
+        let pki = Self {
+            directory: directory.to_owned(),
+        };
         if pki.file("done").exists() {
             return Ok(pki);
         }
@@ -59,10 +66,20 @@ impl Pki {
         };
         pki.certificate("apiserver", "ca", &apiserver)?;
         for (file, authority, name, organization) in [
-            ("apiserver-kubelet", "ca", "kube-apiserver-kubelet-client", Some("system:masters")),
+            (
+                "apiserver-kubelet",
+                "ca",
+                "kube-apiserver-kubelet-client",
+                Some("system:masters"),
+            ),
             ("front-proxy", "front-proxy-ca", "front-proxy-client", None),
             ("admin", "ca", "admin", Some("system:masters")),
-            ("kube-controller-manager", "ca", "system:kube-controller-manager", None),
+            (
+                "kube-controller-manager",
+                "ca",
+                "system:kube-controller-manager",
+                None,
+            ),
             ("kube-scheduler", "ca", "system:kube-scheduler", None),
             ("kube-proxy", "ca", "system:kube-proxy", None),
         ] {
@@ -112,7 +129,8 @@ impl Pki {
     }
 
     fn base64(&self, name: &str) -> Result<serde_json::Value> {
-        let content = fs::read(self.file(name)).with_context(|| format!("cannot read {}", self.file(name).display()))?;
+        let content = fs::read(self.file(name))
+            .with_context(|| format!("cannot read {}", self.file(name).display()))?;
         Ok(serde_json::to_value(k8s_openapi::ByteString(content))?)
     }
 
@@ -120,23 +138,38 @@ impl Pki {
         let key = KeyPair::generate()?;
         let mut params = parameters(&Subject::client(name, None))?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         self.write(&format!("{file}.crt"), &params.self_signed(&key)?.pem())?;
         self.write(&format!("{file}.key"), &key.serialize_pem())
     }
 
     fn certificate(&self, file: &str, authority: &str, subject: &Subject) -> Result<()> {
-        let read = |name: String| fs::read_to_string(self.file(&name)).with_context(|| format!("cannot read {name}"));
+        let read = |name: String| {
+            fs::read_to_string(self.file(&name)).with_context(|| format!("cannot read {name}"))
+        };
         let authority_key = KeyPair::from_pem(&read(format!("{authority}.key"))?)?;
-        let issuer_name = if authority == "ca" { "kubernetes" } else { authority };
+        let issuer_name = if authority == "ca" {
+            "kubernetes"
+        } else {
+            authority
+        };
         let mut issuer_params = parameters(&Subject::client(issuer_name, None))?;
         issuer_params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = Issuer::new(issuer_params, authority_key);
         let key = KeyPair::generate()?;
         let mut params = parameters(subject)?;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ClientAuth,
+            ExtendedKeyUsagePurpose::ServerAuth,
+        ];
         params.use_authority_key_identifier_extension = true;
         self.write(&format!("{file}.crt"), &params.signed_by(&key, &issuer)?.pem())?;
         self.write(&format!("{file}.key"), &key.serialize_pem())
@@ -150,11 +183,20 @@ impl Pki {
 fn parameters(subject: &Subject) -> Result<CertificateParams> {
     let names: Vec<String> = subject.names.iter().map(|&name| name.to_owned()).collect();
     let mut params = CertificateParams::new(names)?;
-    params.subject_alt_names.extend(subject.addresses.iter().map(|&address| SanType::IpAddress(address)));
+    params.subject_alt_names.extend(
+        subject
+            .addresses
+            .iter()
+            .map(|&address| SanType::IpAddress(address)),
+    );
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, subject.common_name);
+    params
+        .distinguished_name
+        .push(DnType::CommonName, subject.common_name);
     if let Some(organization) = subject.organization {
-        params.distinguished_name.push(DnType::OrganizationName, organization);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, organization);
     }
     Ok(params)
 }

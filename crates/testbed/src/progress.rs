@@ -17,7 +17,10 @@ impl Progress {
     /// Looks at standard error to see whether a person is watching.
     pub fn new(verbose: bool) -> Self {
         // A spinner would overwrite what verbose output prints.
-        Self { terminal: std::io::stderr().is_terminal() && !verbose, verbose }
+        Self {
+            terminal: std::io::stderr().is_terminal() && !verbose,
+            verbose,
+        }
     }
 
     /// Whether details are wanted.
@@ -63,7 +66,12 @@ impl Step {
         if spinner.is_none() {
             progress.line(&format!("  .. {title}"));
         }
-        Self { progress, title: title.to_owned(), begun: Instant::now(), spinner }
+        Self {
+            progress,
+            title: title.to_owned(),
+            begun: Instant::now(),
+            spinner,
+        }
     }
 
     /// Says what the step is doing right now.
@@ -80,6 +88,10 @@ impl Step {
             bar.finish_and_clear();
         }
         let mark = if good { "ok" } else { "!!" };
-        self.progress.line(&format!("  {mark} {} ({:.1} s)", self.title, self.begun.elapsed().as_secs_f64()));
+        self.progress.line(&format!(
+            "  {mark} {} ({:.1} s)",
+            self.title,
+            self.begun.elapsed().as_secs_f64()
+        ));
     }
 }

@@ -26,9 +26,15 @@ pub fn up(options: &Up) -> Result<()> {
     let cluster = start(&progress, &options.named.name, options.nodes, options.kwok)?;
     let name = &options.named.name;
     let mut lines = vec![
-        format!("cluster      {name}: Kubernetes {KUBERNETES}, {} nodes, {} simulated", options.nodes, options.kwok),
+        format!(
+            "cluster      {name}: Kubernetes {KUBERNETES}, {} nodes, {} simulated",
+            options.nodes, options.kwok
+        ),
         format!("this machine {}", Host::inspect()?.describe()),
-        format!("kubeconfig   export KUBECONFIG={}", cluster.layout().kubeconfig().display()),
+        format!(
+            "kubeconfig   export KUBECONFIG={}",
+            cluster.layout().kubeconfig().display()
+        ),
         format!("look at it   cargo xtask kubectl{} get pods -A", name_flag(name)),
     ];
     if !options.no_slurm {
@@ -75,7 +81,11 @@ pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32) -> Result<Cl
 }
 
 fn up_elsewhere(kubeconfig: &Path, progress: &Progress) -> Result<()> {
-    ensure!(kubeconfig.is_file(), "--kubeconfig {}: there is no such file", kubeconfig.display());
+    ensure!(
+        kubeconfig.is_file(),
+        "--kubeconfig {}: there is no such file",
+        kubeconfig.display()
+    );
     let cache = Cache::open()?;
     let binaries = Binaries::build(&cache, progress)?;
     let target = Target::elsewhere(kubeconfig, &binaries)?;
@@ -106,10 +116,16 @@ pub fn status() -> Result<()> {
                 println!("{name}: running, kubeconfig {}", layout.kubeconfig().display());
                 let cluster = Cluster::open(&name)?;
                 cluster.kubectl().args(["get", "nodes"]).status()?;
-                cluster.kubectl().args(["get", "pods", "--all-namespaces"]).status()?;
+                cluster
+                    .kubectl()
+                    .args(["get", "pods", "--all-namespaces"])
+                    .status()?;
             }
             State::Absent => {}
-            State::Stopped => println!("{name}: stopped; `cargo xtask up{}` starts it anew", name_flag(&name)),
+            State::Stopped => println!(
+                "{name}: stopped; `cargo xtask up{}` starts it anew",
+                name_flag(&name)
+            ),
             State::Broken => println!(
                 "{name}: broken (a start was interrupted, or a part died); `cargo xtask up{0}` or `cargo xtask down{0}`; logs in {1}",
                 name_flag(&name),

@@ -68,7 +68,14 @@ pub fn install(target: &Target, progress: &Progress) -> Result<()> {
         let mut helm = target.helm();
         helm.args(["upgrade", "--install", release])
             .arg(root.join("charts").join(release))
-            .args(["--namespace", namespace, "--create-namespace", "--wait", "--timeout", "5m"])
+            .args([
+                "--namespace",
+                namespace,
+                "--create-namespace",
+                "--wait",
+                "--timeout",
+                "5m",
+            ])
             .args(values);
         command::run(&mut helm, &target.log)
     };
@@ -76,7 +83,11 @@ pub fn install(target: &Target, progress: &Progress) -> Result<()> {
     let quickstart = quickstart.to_str().context("the checkout's path is not UTF-8")?;
     progress.step("charts: slurm-operator-crds, slurm-operator", |_| {
         chart("slurm-operator-crds", OPERATOR_NAMESPACE, &[])?;
-        chart("slurm-operator", OPERATOR_NAMESPACE, &["--set", "certManager.enabled=false"])
+        chart(
+            "slurm-operator",
+            OPERATOR_NAMESPACE,
+            &["--set", "certManager.enabled=false"],
+        )
     })?;
     progress.step("chart: slurm, with examples/quickstart.yaml", |_| {
         chart("slurm", SLURM_NAMESPACE, &["--values", quickstart])
@@ -108,7 +119,12 @@ pub fn first_job(target: &Target, progress: &Progress) -> Result<Vec<String>> {
 
 fn run_first_job(target: &Target, pod: &str) -> Result<Vec<String>> {
     let on_login = |words: &[&str]| {
-        command::output(target.kubectl().args(["-n", SLURM_NAMESPACE, "exec", pod, "--"]).args(words))
+        command::output(
+            target
+                .kubectl()
+                .args(["-n", SLURM_NAMESPACE, "exec", pod, "--"])
+                .args(words),
+        )
     };
     let idle = on_login(&["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"])?;
     let idle: std::collections::BTreeSet<&str> = idle.split_whitespace().collect();
@@ -138,7 +154,11 @@ fn login(target: &Target) -> Result<String> {
         "--field-selector=status.phase=Running",
         "--output=name",
     ]))?;
-    names.lines().next().map(str::to_owned).context("no login pod is running")
+    names
+        .lines()
+        .next()
+        .map(str::to_owned)
+        .context("no login pod is running")
 }
 
 /// `cargo xtask shell`: an interactive shell, or the given command, on the login node.

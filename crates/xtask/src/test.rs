@@ -74,20 +74,42 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn filter(base: &str, options: &Options) -> String {
-    options.filter.as_ref().map_or_else(|| base.to_owned(), |more| format!("({base}) and ({more})"))
+    options
+        .filter
+        .as_ref()
+        .map_or_else(|| base.to_owned(), |more| format!("({base}) and ({more})"))
 }
 
 fn lint(cache: &Cache, progress: &Progress) -> Result<()> {
     let step = |title: &str, command: &mut Command| progress.step(title, |_| command.check());
-    step("cargo fmt --check", workspace::cargo()?.args(["fmt", "--all", "--check"]))?;
+    step(
+        "cargo fmt --check",
+        workspace::cargo()?.args(["fmt", "--all", "--check"]),
+    )?;
     step(
         "cargo clippy",
-        workspace::cargo()?.args(["clippy", "--quiet", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        workspace::cargo()?.args([
+            "clippy",
+            "--quiet",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
     )?;
     let deny = tool(cache, progress, "cargo-deny", "0.20.2")?;
     step(
         "cargo deny check bans licenses sources",
-        Command::new(deny).current_dir(workspace::root()?).args(["--log-level", "error", "check", "bans", "licenses", "sources"]),
+        Command::new(deny).current_dir(workspace::root()?).args([
+            "--log-level",
+            "error",
+            "check",
+            "bans",
+            "licenses",
+            "sources",
+        ]),
     )
 }
 
@@ -114,7 +136,9 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
         dump(&running);
     }
     if !options.keep {
-        progress.step("taking the test cluster away", |_| testbed::cluster::down(CLUSTER))?;
+        progress.step("taking the test cluster away", |_| {
+            testbed::cluster::down(CLUSTER)
+        })?;
     }
     result
 }
@@ -132,7 +156,14 @@ fn dump(cluster: &Cluster) {
     for words in [
         &["get", "pods,nodes", "--all-namespaces", "--output=wide"][..],
         &["get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"],
-        &["-n", "slurm-operator", "logs", "--selector=app.kubernetes.io/part-of=slurm-operator", "--tail=100", "--prefix"],
+        &[
+            "-n",
+            "slurm-operator",
+            "logs",
+            "--selector=app.kubernetes.io/part-of=slurm-operator",
+            "--tail=100",
+            "--prefix",
+        ],
     ] {
         eprintln!("--- kubectl {}", words.join(" "));
         let _ = cluster.kubectl().args(words).status();
@@ -142,9 +173,15 @@ fn dump(cluster: &Cluster) {
 fn nextest(cache: &Cache, progress: &Progress, options: &Options) -> Result<Command> {
     let program = tool(cache, progress, "cargo-nextest", "0.9.151")?;
     let mut command = Command::new(program);
-    command.current_dir(workspace::root()?).args(["nextest", "run", "--locked", "--no-fail-fast"]);
+    command
+        .current_dir(workspace::root()?)
+        .args(["nextest", "run", "--locked", "--no-fail-fast"]);
     if !options.verbose {
-        command.args(["--cargo-quiet", "--status-level=slow", "--final-status-level=fail"]);
+        command.args([
+            "--cargo-quiet",
+            "--status-level=slow",
+            "--final-status-level=fail",
+        ]);
     }
     Ok(command)
 }
@@ -153,15 +190,26 @@ fn nextest(cache: &Cache, progress: &Progress, options: &Options) -> Result<Comm
 fn tool(cache: &Cache, progress: &Progress, name: &str, version: &str) -> Result<PathBuf> {
     let key = Key::new("cargo-tool-1").text(name).text(version).finish();
     let place = cache.get_or_build(name, &key, |place| {
-        progress.step(&format!("building {name} {version} (once, a few minutes)"), |_| {
-            let mut install = workspace::cargo()?;
-            // Without optimisation: it is built more slowly than it runs.
-            install.args(["install", "--locked", "--debug", "--root"]).arg(place).arg(format!("{name}@{version}"));
-            // The debug information of a tool is of no use and takes most of the disk.
-            install.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_TARGET_DIR", place.join("target"));
-            command::run(&mut install, &cache.root().join("logs").join(format!("{name}.log")))?;
-            testbed::cache::remove_tree(&place.join("target"))
-        })
+        progress.step(
+            &format!("building {name} {version} (once, a few minutes)"),
+            |_| {
+                let mut install = workspace::cargo()?;
+                // Without optimisation: it is built more slowly than it runs.
+                install
+                    .args(["install", "--locked", "--debug", "--root"])
+                    .arg(place)
+                    .arg(format!("{name}@{version}"));
+                // The debug information of a tool is of no use and takes most of the disk.
+                install
+                    .env("CARGO_PROFILE_DEV_DEBUG", "0")
+                    .env("CARGO_TARGET_DIR", place.join("target"));
+                command::run(
+                    &mut install,
+                    &cache.root().join("logs").join(format!("{name}.log")),
+                )?;
+                testbed::cache::remove_tree(&place.join("target"))
+            },
+        )
     })?;
     Ok(place.join("bin").join(name))
 }
@@ -176,7 +224,14 @@ impl Check for Command {
         let program = self.get_program().to_string_lossy().into_owned();
         let status = self.status().with_context(|| format!("cannot start {program}"))?;
         if !status.success() {
-            bail!("{program} {} ({status})", self.get_args().take(3).map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "));
+            bail!(
+                "{program} {} ({status})",
+                self.get_args()
+                    .take(3)
+                    .map(|word| word.to_string_lossy())
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            );
         }
         Ok(())
     }

@@ -12,8 +12,13 @@ use testbed::progress::Progress;
 /// The root of the checkout.
 pub fn root() -> Result<PathBuf> {
     // Set by cargo when this program runs through it; the compiled-in path when it is started directly.
-    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    manifest.ancestors().nth(2).map(Path::to_owned).context("this program is not two levels below the checkout's root")
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest
+        .ancestors()
+        .nth(2)
+        .map(Path::to_owned)
+        .context("this program is not two levels below the checkout's root")
 }
 
 /// `cargo` in the checkout.
@@ -37,7 +42,14 @@ fn build_programs(cache: &Cache, progress: &Progress) -> Result<OurPrograms> {
         let directory = target.join("static");
         let mut build = cargo()?;
         build
-            .args(["build", "--release", "--locked", "--package", "keelson-init", "--target-dir"])
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--package",
+                "keelson-init",
+                "--target-dir",
+            ])
             .arg(&directory)
             .args(["--target", image::STATIC_TARGET])
             .env("RUSTFLAGS", "-C target-feature=+crt-static");
@@ -45,7 +57,10 @@ fn build_programs(cache: &Cache, progress: &Progress) -> Result<OurPrograms> {
         Ok(directory.join(image::STATIC_TARGET).join("release/init"))
     })?;
     let keelson = progress.step("building keelson, the operator", |_| {
-        command::run(cargo()?.args(["build", "--release", "--locked", "--package", "keelson"]), &log)?;
+        command::run(
+            cargo()?.args(["build", "--release", "--locked", "--package", "keelson"]),
+            &log,
+        )?;
         Ok(target.join("release/keelson"))
     })?;
     Ok(OurPrograms { init, keelson })
@@ -70,7 +85,9 @@ pub fn images(update_lock: bool, verbose: bool) -> Result<()> {
 pub fn write_crds() -> Result<()> {
     // The test that guards against drift is also what writes the files.
     command::run(
-        cargo()?.args(["test", "--package", "keelson-api", "--quiet"]).env("KEELSON_BLESS", "1"),
+        cargo()?
+            .args(["test", "--package", "keelson-api", "--quiet"])
+            .env("KEELSON_BLESS", "1"),
         &root()?.join("target/crds.log"),
     )
 }

@@ -25,7 +25,10 @@ pub fn cluster() -> Result<Cluster> {
 
 /// Runs kubectl and returns what it printed.
 pub fn kubectl(words: &[&str]) -> Result<String> {
-    finish(&format!("kubectl {}", words.join(" ")), &cluster()?.kubectl().args(words).output()?)
+    finish(
+        &format!("kubectl {}", words.join(" ")),
+        &cluster()?.kubectl().args(words).output()?,
+    )
 }
 
 /// Applies a manifest with kubectl in a namespace.
@@ -37,7 +40,11 @@ pub fn apply(namespace: &str, manifest: &str) -> Result<String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    child.stdin.take().context("no standard input")?.write_all(manifest.as_bytes())?;
+    child
+        .stdin
+        .take()
+        .context("no standard input")?
+        .write_all(manifest.as_bytes())?;
     finish("kubectl apply", &child.wait_with_output()?)
 }
 
@@ -48,7 +55,11 @@ pub fn get(words: &[&str]) -> Result<serde_json::Value> {
 }
 
 fn finish(what: &str, output: &Output) -> Result<String> {
-    ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    ensure!(
+        output.status.success(),
+        "{what}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -58,7 +69,11 @@ pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Result<T>) -> Result<T
 }
 
 /// [`eventually`] with a patience of one's own.
-pub fn eventually_within<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+pub fn eventually_within<T>(
+    limit: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
     let begun = Instant::now();
     loop {
         match attempt() {
@@ -103,7 +118,8 @@ impl Namespace {
 
     /// Waits until pods are ready.
     pub fn wait_ready(&self, what: &str) -> Result<()> {
-        self.kubectl(&["wait", "--for=condition=Ready", "--timeout=180s", what]).map(drop)
+        self.kubectl(&["wait", "--for=condition=Ready", "--timeout=180s", what])
+            .map(drop)
     }
 }
 
@@ -111,8 +127,15 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // What a person would look at first.
-            for words in [&["get", "all,pvc", "--output=wide"][..], &["get", "events", "--sort-by=.lastTimestamp"]] {
-                eprintln!("--- kubectl {}\n{}", words.join(" "), self.kubectl(words).unwrap_or_else(|error| error.to_string()));
+            for words in [
+                &["get", "all,pvc", "--output=wide"][..],
+                &["get", "events", "--sort-by=.lastTimestamp"],
+            ] {
+                eprintln!(
+                    "--- kubectl {}\n{}",
+                    words.join(" "),
+                    self.kubectl(words).unwrap_or_else(|error| error.to_string())
+                );
             }
         }
         let _ = self.kubectl(&["delete", "namespace", &self.name, "--wait=false"]);
@@ -121,7 +144,8 @@ impl Drop for Namespace {
 
 /// The project's own task runner, as `cargo xtask` would start it.
 pub fn xtask() -> Result<Command> {
-    let program = std::env::var_os("KEELSON_XTASK").context("KEELSON_XTASK is not set: run with `cargo xtask test`")?;
+    let program =
+        std::env::var_os("KEELSON_XTASK").context("KEELSON_XTASK is not set: run with `cargo xtask test`")?;
     let mut command = Command::new(program);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     Ok(command)

@@ -41,7 +41,9 @@ fn pods_on_two_nodes_talk_by_service_name() -> Result<()> {
     space.wait_ready("pod/server")?;
     space.wait_ready("pod/client")?;
     let get = "exec 3<>/dev/tcp/server/80 && printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3";
-    let answer = eventually("an answer by Service name", || space.exec("client", &["bash", "-c", get]))?;
+    let answer = eventually("an answer by Service name", || {
+        space.exec("client", &["bash", "-c", get])
+    })?;
     ensure!(answer.ends_with("ahoy\n"), "{answer:?}");
     Ok(())
 }
@@ -124,9 +126,17 @@ fn no_packet_leaves_the_cluster() -> Result<()> {
     // A documentation address: there must be no way to it, from a pod, a node or the control plane.
     let connect = "timeout 5 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80' 2>&1; echo $?";
     let answer = space.exec("client", &["bash", "-c", connect])?;
-    ensure!(answer.contains("unreachable") || answer.contains("No route"), "{answer:?}");
-    let routes = run(cluster()?.in_control_plane()?.args(["ip", "route", "show", "default"]))?;
-    ensure!(routes.is_empty(), "the control plane has a default route: {routes}");
+    ensure!(
+        answer.contains("unreachable") || answer.contains("No route"),
+        "{answer:?}"
+    );
+    let routes = run(cluster()?
+        .in_control_plane()?
+        .args(["ip", "route", "show", "default"]))?;
+    ensure!(
+        routes.is_empty(),
+        "the control plane has a default route: {routes}"
+    );
     Ok(())
 }
 
@@ -135,11 +145,29 @@ fn machine() -> Result<BTreeSet<String>> {
     let mut seen = BTreeSet::new();
     let mut add = |kind: &str, text: String| seen.extend(text.lines().map(|line| format!("{kind} {line}")));
     add("netns", run(Command::new("ip").args(["netns", "list"]))?);
-    add("route", run(Command::new("ip").args(["route", "show", "table", "all"]))?);
+    add(
+        "route",
+        run(Command::new("ip").args(["route", "show", "table", "all"]))?,
+    );
     add("link", run(Command::new("ip").args(["-brief", "link"]))?);
-    add("mount", std::fs::read_to_string("/proc/self/mountinfo")?.lines().filter_map(|line| line.split(' ').nth(4)).collect::<Vec<_>>().join("\n"));
-    add("cgroup", run(Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-path", "*keelson*"]))?);
-    for name in ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"] {
+    add(
+        "mount",
+        std::fs::read_to_string("/proc/self/mountinfo")?
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    );
+    add(
+        "cgroup",
+        run(Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-path", "*keelson*"]))?,
+    );
+    for name in [
+        "vm/overcommit_memory",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "net/ipv4/ip_forward",
+    ] {
         add(name, std::fs::read_to_string(Path::new("/proc/sys").join(name))?);
     }
     Ok(seen)
@@ -161,7 +189,10 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
     let name = format!("gone-{}", std::process::id());
     // The other cluster is the one that all tests use: only what has this one's name counts for control groups.
     let mine = |all: &BTreeSet<String>| -> BTreeSet<String> {
-        all.iter().filter(|line| !line.starts_with("cgroup") || line.contains(&name)).cloned().collect()
+        all.iter()
+            .filter(|line| !line.starts_with("cgroup") || line.contains(&name))
+            .cloned()
+            .collect()
     };
     let before = mine(&machine()?);
 
@@ -173,13 +204,19 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
     })?;
     half.0.kill()?;
     half.0.wait()?;
-    ensure!(processes_of(&name)? > 0, "nothing outlived the killed start, so this test shows nothing");
+    ensure!(
+        processes_of(&name)? > 0,
+        "nothing outlived the killed start, so this test shows nothing"
+    );
 
     // Starting again heals it; the second time it says that it is there.
     run(&mut up(&name)?)?;
     let again = up(&name)?.output()?;
     let said = String::from_utf8_lossy(&again.stderr);
-    ensure!(again.status.success() && said.contains("running already"), "{said}");
+    ensure!(
+        again.status.success() && said.contains("running already"),
+        "{said}"
+    );
     let nodes = run(xtask()?.args(["kubectl", "--name", &name, "get", "nodes", "--output=name"]))?;
     ensure!(nodes == "node/node-1\n", "{nodes:?}");
 
@@ -196,15 +233,24 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
 fn bad_input_is_refused_with_a_remedy() -> Result<()> {
     for (words, expected) in [
         (&["up", "--name", "Not_A_Name"][..], "lower-case letters"),
-        (&["up", "--no-slurm", "--nodes", "0", "--name", "zero"], "1 to 40 real nodes"),
-        (&["kubectl", "--name", "nobody", "get", "nodes"], "cargo xtask up --name nobody"),
+        (
+            &["up", "--no-slurm", "--nodes", "0", "--name", "zero"],
+            "1 to 40 real nodes",
+        ),
+        (
+            &["kubectl", "--name", "nobody", "get", "nodes"],
+            "cargo xtask up --name nobody",
+        ),
         (&["up", "--kubeconfig", "/nonexistent"], "no such file"),
         (&["logs", "--name", "nobody", "etcd"], "has no logs"),
     ] {
         let output = xtask()?.args(words).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(!output.status.success(), "{words:?} was accepted");
-        ensure!(said.contains(expected), "{words:?} said {said:?}, not {expected:?}");
+        ensure!(
+            said.contains(expected),
+            "{words:?} said {said:?}, not {expected:?}"
+        );
     }
     Ok(())
 }

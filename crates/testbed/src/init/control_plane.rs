@@ -16,7 +16,8 @@ use crate::layout::{API_ADDRESS, API_PORT, Layout, NODES_MAX, Node, Spec};
 use crate::namespaces::CONTROL_PLANE;
 
 pub fn run(layout: &Layout, spec: &Spec) -> Result<()> {
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).context("private mounts")?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .context("private mounts")?;
     mount("proc", "/proc", "proc", MountFlags::empty(), None).context("mounting /proc")?;
     rustix::system::sethostname(CONTROL_PLANE.as_bytes()).context("setting the host name")?;
     network()?;
@@ -82,49 +83,56 @@ fn apiserver(layout: &Layout, spec: &Spec) -> Result<Service> {
     fs::write(&policy, AUDIT_POLICY)?;
     let pki = layout.pki();
     let file = |flag: &str, name: &str| format!("--{flag}={}", pki.join(name).display());
-    Ok(Service::new("kube-apiserver", spec.binaries.component("kube-apiserver"), layout.log("kube-apiserver"))
-        .args([
-            format!("--advertise-address={API_ADDRESS}"),
-            format!("--secure-port={API_PORT}"),
-            format!("--audit-policy-file={}", policy.display()),
-            format!("--audit-log-path={}", layout.log("audit").display()),
-            file("tls-cert-file", "apiserver.crt"),
-            file("tls-private-key-file", "apiserver.key"),
-            file("client-ca-file", "ca.crt"),
-            file("service-account-key-file", "sa.pub"),
-            file("service-account-signing-key-file", "sa.key"),
-            file("kubelet-client-certificate", "apiserver-kubelet.crt"),
-            file("kubelet-client-key", "apiserver-kubelet.key"),
-            file("kubelet-certificate-authority", "ca.crt"),
-            file("requestheader-client-ca-file", "front-proxy-ca.crt"),
-            file("proxy-client-cert-file", "front-proxy.crt"),
-            file("proxy-client-key-file", "front-proxy.key"),
-        ])
-        .args([
-            "--etcd-servers=http://127.0.0.1:2379",
-            "--bind-address=0.0.0.0",
-            "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
-            "--allow-privileged=true",
-            "--service-cluster-ip-range=10.96.0.0/16",
-            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-            "--kubelet-preferred-address-types=InternalIP",
-            "--requestheader-allowed-names=front-proxy-client",
-            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-            "--requestheader-group-headers=X-Remote-Group",
-            "--requestheader-username-headers=X-Remote-User",
-            // The control plane has routes to pods but no kube-proxy: webhooks are dialled at pod addresses.
-            "--enable-aggregator-routing=true",
-            "--audit-log-maxsize=50",
-            "--audit-log-maxbackup=2",
-        ]))
+    Ok(Service::new(
+        "kube-apiserver",
+        spec.binaries.component("kube-apiserver"),
+        layout.log("kube-apiserver"),
+    )
+    .args([
+        format!("--advertise-address={API_ADDRESS}"),
+        format!("--secure-port={API_PORT}"),
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", layout.log("audit").display()),
+        file("tls-cert-file", "apiserver.crt"),
+        file("tls-private-key-file", "apiserver.key"),
+        file("client-ca-file", "ca.crt"),
+        file("service-account-key-file", "sa.pub"),
+        file("service-account-signing-key-file", "sa.key"),
+        file("kubelet-client-certificate", "apiserver-kubelet.crt"),
+        file("kubelet-client-key", "apiserver-kubelet.key"),
+        file("kubelet-certificate-authority", "ca.crt"),
+        file("requestheader-client-ca-file", "front-proxy-ca.crt"),
+        file("proxy-client-cert-file", "front-proxy.crt"),
+        file("proxy-client-key-file", "front-proxy.key"),
+    ])
+    .args([
+        "--etcd-servers=http://127.0.0.1:2379",
+        "--bind-address=0.0.0.0",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--allow-privileged=true",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-username-headers=X-Remote-User",
+        // The control plane has routes to pods but no kube-proxy: webhooks are dialled at pod addresses.
+        "--enable-aggregator-routing=true",
+        "--audit-log-maxsize=50",
+        "--audit-log-maxbackup=2",
+    ]))
 }
 
 fn wait_until_ready(layout: &Layout, spec: &Spec) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(120) {
         let mut ready = Command::new(spec.binaries.component("kubectl"));
-        ready.arg("--kubeconfig").arg(layout.component_kubeconfig("admin")).args(["get", "--raw=/readyz"]);
+        ready
+            .arg("--kubeconfig")
+            .arg(layout.component_kubeconfig("admin"))
+            .args(["get", "--raw=/readyz"]);
         if command::succeeds(&mut ready) {
             return;
         }

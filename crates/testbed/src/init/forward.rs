@@ -10,7 +10,10 @@ use anyhow::{Context, Result};
 /// Serves the listener that was handed in as standard input.
 pub fn serve_stdin(target: SocketAddr) -> Result<()> {
     let listener = TcpListener::from(
-        io::stdin().as_fd().try_clone_to_owned().context("no listener was handed in as standard input")?,
+        io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .context("no listener was handed in as standard input")?,
     );
     thread::Builder::new().name("forward".into()).spawn(move || {
         for client in listener.incoming().flatten() {

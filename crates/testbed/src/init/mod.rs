@@ -25,7 +25,11 @@ pub fn run(directory: &Path, role: &str) -> Result<()> {
     match role {
         CONTROL_PLANE => control_plane::run(&layout, &spec),
         PROVISIONER => provisioner::run(&layout),
-        node => node::run(&layout, &spec, Node::from_name(node).with_context(|| format!("unknown role {node:?}"))?),
+        node => node::run(
+            &layout,
+            &spec,
+            Node::from_name(node).with_context(|| format!("unknown role {node:?}"))?,
+        ),
     }
 }
 

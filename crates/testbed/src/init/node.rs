@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+    unmount,
 };
 
 use super::supervisor::{Service, Supervisor};
@@ -24,7 +25,8 @@ const LOGS: &str = "/var/log/keelson";
 
 pub fn run(layout: &Layout, spec: &Spec, node: Node) -> Result<()> {
     let name = node.name();
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).context("private mounts")?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .context("private mounts")?;
     rustix::system::sethostname(name.as_bytes()).context("setting the host name")?;
     let root = mount_root(layout, spec, &name)?;
     write_files(&root, layout, spec.host, node)?;
@@ -34,7 +36,8 @@ pub fn run(layout: &Layout, spec: &Spec, node: Node) -> Result<()> {
     let log = |component: &str| Path::new(LOGS).join(format!("{name}-{component}.log"));
     let mut supervisor = Supervisor::default();
     supervisor.start(
-        Service::new("containerd", "containerd", log("containerd")).args(["--config", "/etc/containerd/config.toml"]),
+        Service::new("containerd", "containerd", log("containerd"))
+            .args(["--config", "/etc/containerd/config.toml"]),
     )?;
     wait_for_containerd()?;
     supervisor.start(
@@ -77,7 +80,14 @@ fn mount_root(layout: &Layout, spec: &Spec, name: &str) -> Result<PathBuf> {
         directory.join("upper").display(),
         directory.join("work").display()
     ))?;
-    mount("overlay", &root, "overlay", MountFlags::empty(), Some(options.as_c_str())).context("mounting the root")?;
+    mount(
+        "overlay",
+        &root,
+        "overlay",
+        MountFlags::empty(),
+        Some(options.as_c_str()),
+    )
+    .context("mounting the root")?;
     let fresh = |fs_type: &str, place: &str| {
         let place = root.join(place);
         fs::create_dir_all(&place)?;
@@ -124,11 +134,20 @@ fn write_files(root: &Path, layout: &Layout, host: Host, node: Node) -> Result<(
     };
     write("/etc/resolv.conf", String::new())?;
     write("/etc/hostname", format!("{name}\n"))?;
-    write("/etc/hosts", format!("127.0.0.1 localhost\n{} {name}\n", node.address()))?;
-    write("/etc/machine-id", format!("{:032x}\n", 0x6b65_656c_736f_6e00_u128 + u128::from(node.0)))?;
+    write(
+        "/etc/hosts",
+        format!("127.0.0.1 localhost\n{} {name}\n", node.address()),
+    )?;
+    write(
+        "/etc/machine-id",
+        format!("{:032x}\n", 0x6b65_656c_736f_6e00_u128 + u128::from(node.0)),
+    )?;
     write("/etc/containerd/config.toml", containerd_config(host))?;
     write("/etc/cni/net.d/10-keelson.conflist", cni_config(node))?;
-    write("/etc/kubernetes/kubelet.yaml", kubelet_config(layout, host, &name))?;
+    write(
+        "/etc/kubernetes/kubelet.yaml",
+        kubelet_config(layout, host, &name),
+    )?;
     write("/etc/kubernetes/kube-proxy.yaml", kube_proxy_config(&name))
 }
 

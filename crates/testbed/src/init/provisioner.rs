@@ -1,7 +1,7 @@
 //! Makes a directory for every claim of our storage classes, and takes it away when the claim is gone.
 //!
-//! The directory is shared by all nodes, so both `ReadWriteOnce` and `ReadWriteMany` hold. It is open to every user:
-//! a hostPath volume ignores `fsGroup`, and daemons do not run as root.
+//! The directory is shared by all nodes, so both `ReadWriteOnce` and `ReadWriteMany` hold. Volumes are `local` ones, not
+//! hostPath: the kubelet gives those to a pod's `fsGroup`, as any storage driver would.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{
-    HostPathVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec,
+    LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectReference,
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, VolumeNodeAffinity,
 };
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -26,7 +27,10 @@ const CLAIM_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 pub fn run(layout: &Layout) -> Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(layout))
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(serve(layout))
 }
 
 async fn serve(layout: &Layout) -> Result<()> {
@@ -35,8 +39,14 @@ async fn serve(layout: &Layout) -> Result<()> {
     let client = Client::try_from(config)?;
     let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
     let volumes: Api<PersistentVolume> = Api::all(client);
-    let mut made = watcher(claims, watcher::Config::default()).default_backoff().applied_objects().boxed();
-    let mut ended = watcher(volumes.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let mut made = watcher(claims, watcher::Config::default())
+        .default_backoff()
+        .applied_objects()
+        .boxed();
+    let mut ended = watcher(volumes.clone(), watcher::Config::default())
+        .default_backoff()
+        .applied_objects()
+        .boxed();
     loop {
         // Errors of a watch are retried by the watch itself; errors of our own work by ending and being started again.
         tokio::select! {
@@ -52,11 +62,17 @@ async fn serve(layout: &Layout) -> Result<()> {
     }
 }
 
-async fn provide(volumes: &Api<PersistentVolume>, layout: &Layout, claim: &PersistentVolumeClaim) -> Result<()> {
-    let Some(volume) = volume_for(claim) else { return Ok(()) };
+async fn provide(
+    volumes: &Api<PersistentVolume>,
+    layout: &Layout,
+    claim: &PersistentVolumeClaim,
+) -> Result<()> {
+    let Some(volume) = volume_for(claim) else {
+        return Ok(());
+    };
     let place = directory(layout, &volume.name_any());
     fs::create_dir_all(&place)?;
-    fs::set_permissions(&place, fs::Permissions::from_mode(0o777))?;
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o770))?;
     match volumes.create(&PostParams::default(), &volume).await {
         Ok(_) => println!("made {} for {}", volume.name_any(), claim.name_any()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
@@ -83,7 +99,10 @@ fn volume_for(claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
         },
         spec: Some(PersistentVolumeSpec {
             access_modes: spec.access_modes.clone(),
-            capacity: spec.resources.as_ref().and_then(|resources| resources.requests.clone()),
+            capacity: spec
+                .resources
+                .as_ref()
+                .and_then(|resources| resources.requests.clone()),
             claim_ref: Some(ObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("PersistentVolumeClaim".into()),
@@ -92,9 +111,12 @@ fn volume_for(claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
                 uid: claim.uid(),
                 ..ObjectReference::default()
             }),
-            host_path: Some(HostPathVolumeSource {
+            local: Some(LocalVolumeSource {
                 path: format!("{VOLUMES}/{name}"),
-                type_: Some("Directory".into()),
+                fs_type: None,
+            }),
+            node_affinity: Some(VolumeNodeAffinity {
+                required: Some(any_node()),
             }),
             persistent_volume_reclaim_policy: Some("Delete".into()),
             storage_class_name: spec.storage_class_name.clone(),
@@ -104,11 +126,33 @@ fn volume_for(claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     })
 }
 
+/// A local volume has to say where it is: here, on every node.
+fn any_node() -> NodeSelector {
+    let has_name = NodeSelectorRequirement {
+        key: "kubernetes.io/hostname".into(),
+        operator: "Exists".into(),
+        values: None,
+    };
+    NodeSelector {
+        node_selector_terms: vec![NodeSelectorTerm {
+            match_expressions: Some(vec![has_name]),
+            ..NodeSelectorTerm::default()
+        }],
+    }
+}
+
 async fn reclaim(volumes: &Api<PersistentVolume>, layout: &Layout, volume: &PersistentVolume) -> Result<()> {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    let policy = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     let ours = volume.annotations().get(PROVISIONED_BY).map(String::as_str) == Some(OURS);
-    if !ours || phase != Some("Released") || policy != Some("Delete") || volume.metadata.deletion_timestamp.is_some() {
+    if !ours
+        || phase != Some("Released")
+        || policy != Some("Delete")
+        || volume.metadata.deletion_timestamp.is_some()
+    {
         return Ok(());
     }
     remove_tree(&directory(layout, &volume.name_any()))?;
@@ -121,5 +165,7 @@ async fn reclaim(volumes: &Api<PersistentVolume>, layout: &Layout, volume: &Pers
 }
 
 fn directory(layout: &Layout, volume: &str) -> PathBuf {
-    layout.volumes().join(Path::new(volume).file_name().unwrap_or_default())
+    layout
+        .volumes()
+        .join(Path::new(volume).file_name().unwrap_or_default())
 }

@@ -21,7 +21,12 @@ pub struct Service {
 
 impl Service {
     pub fn new(name: &str, program: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
-        Self { name: name.to_owned(), program: program.into(), args: Vec::new(), log: log.into() }
+        Self {
+            name: name.to_owned(),
+            program: program.into(),
+            args: Vec::new(),
+            log: log.into(),
+        }
     }
 
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
@@ -67,8 +72,12 @@ impl Supervisor {
     /// Restarts what ends, for ever.
     pub fn run(mut self) -> Result<()> {
         loop {
-            let Some((pid, status)) = wait(WaitOptions::empty()).context("waiting for children")? else { continue };
-            let Some(service) = self.running.remove(&pid.as_raw_nonzero().get()) else { continue };
+            let Some((pid, status)) = wait(WaitOptions::empty()).context("waiting for children")? else {
+                continue;
+            };
+            let Some(service) = self.running.remove(&pid.as_raw_nonzero().get()) else {
+                continue;
+            };
             eprintln!("{} ended ({status:?}); starting it again", service.name);
             // A program that ends at once must not spin.
             std::thread::sleep(Duration::from_secs(1));

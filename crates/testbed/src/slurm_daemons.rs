@@ -1,0 +1,536 @@
+//! Real Slurm daemons for one test: slurmctld, slurmrestd, and on demand slurmdbd with its database and one slurmd,
+//! in network, mount, process and host name spaces of their own. Everything ends with the value, or with the
+//! process that holds it, however that ends.
+//!
+//! The daemons come from a root file system that holds Slurm; `KEELSON_TEST_SLURM_ROOT_2605` and
+//! `KEELSON_TEST_SLURM_ROOT_2411` say where. It is only read: every cluster writes into a layer of its own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// Where slurmrestd answers, inside the cluster's network name space.
+pub const REST_URL: &str = "http://127.0.0.1:6820";
+/// The host name inside, which is also the name of the one real node.
+pub const HOST: &str = "n0";
+/// An address inside that is not loopback: Slurm resolves no names where there is only loopback.
+pub const ADDRESS: &str = "10.77.0.1";
+/// The cluster's name in the configuration that is used unless a test brings its own.
+pub const CLUSTER: &str = "test";
+
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A release of Slurm that tests run against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// 24.11
+    V2411,
+    /// 26.05
+    V2605,
+}
+
+impl Release {
+    /// The variable that names this release's root file system.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Self::V2411 => "KEELSON_TEST_SLURM_ROOT_2411",
+            Self::V2605 => "KEELSON_TEST_SLURM_ROOT_2605",
+        }
+    }
+
+    /// The root file system, or `None` with a message where there is none. In CI that is an error: a test that
+    /// did not run must not look like one that passed.
+    pub fn root(self) -> Result<Option<PathBuf>> {
+        let variable = self.variable();
+        match std::env::var_os(variable).map(PathBuf::from) {
+            // Debian's is a link that leads somewhere only inside.
+            Some(root) if root.join("usr/sbin/slurmctld").symlink_metadata().is_ok() => Ok(Some(root)),
+            Some(root) => bail!("{variable} names {}, which holds no slurmctld", root.display()),
+            None if std::env::var("CI").is_ok_and(|ci| ci == "true") => bail!("{variable} is not set"),
+            None => {
+                eprintln!("not run: {variable} does not name a root file system that holds Slurm");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What a cluster is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// slurm.conf; a small one if `None`.
+    pub slurm_conf: Option<String>,
+    /// More lines for the small one.
+    pub extra_conf: String,
+    /// Other files in /etc/slurm.
+    pub files: Vec<(String, String)>,
+    /// slurmdbd.conf; its presence starts a database and slurmdbd.
+    pub slurmdbd_conf: Option<String>,
+    /// Password of the database user `slurm`.
+    pub database_password: String,
+    /// `--conf` of one real slurmd that registers as a dynamic node.
+    pub slurmd: Option<String>,
+    /// Starts slurmctld as a service manager would, so that a refused reconfiguration leaves it running.
+    pub managed: bool,
+}
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct Slurm {
+    release: Release,
+    /// Ends the name spaces when its standard input closes.
+    holder: Child,
+    /// The first process inside, by the number that it has outside.
+    inside: u32,
+    daemons: Vec<(&'static str, Child)>,
+    /// What a managed slurmctld sends its messages to.
+    manager: Option<UnixDatagram>,
+}
+
+/// Makes the name spaces and the layered root, then waits for its input to end.
+/// $1: the read-only root, $2: an empty directory.
+const HOLDER: &str = r#"
+set -e
+root=$1; work=$2
+read -r pid _ < /proc/self/stat
+ip link set lo up
+ip link add v0 type veth peer name v1
+ip addr add 10.77.0.1/24 dev v0
+ip link set v0 up
+ip link set v1 up
+mount -t tmpfs -o mode=755 tmpfs "$work"
+mkdir "$work/upper" "$work/scratch" "$work/root"
+mount -t overlay overlay -o "lowerdir=$root,upperdir=$work/upper,workdir=$work/scratch" "$work/root"
+cd "$work/root"
+mount -t proc proc proc
+mount --rbind /dev dev
+mount -t tmpfs -o mode=755 tmpfs run
+mount -t tmpfs -o mode=1777 tmpfs tmp
+hostname n0
+printf '127.0.0.1 localhost\n10.77.0.1 n0\n' > etc/hosts
+exec chroot . /bin/sh -c 'echo "$1"; while read -r _; do :; done' sh "$pid"
+"#;
+
+impl Slurm {
+    /// Starts a cluster and waits until slurmctld and slurmrestd answer; `None` where the release is not there.
+    pub fn start(release: Release, setup: &Setup) -> Result<Option<Self>> {
+        let Some(root) = release.root()? else {
+            return Ok(None);
+        };
+        let mut slurm = Self::hold(release, &root)?;
+        slurm.write_configuration(setup)?;
+        if setup.slurmdbd_conf.is_some() {
+            slurm.start_database(&setup.database_password)?;
+            slurm.start_slurmdbd()?;
+        }
+        if setup.managed {
+            slurm.start_managed_slurmctld()?;
+        } else {
+            slurm.start_slurmctld()?;
+        }
+        slurm.start_slurmrestd()?;
+        if let Some(conf) = &setup.slurmd {
+            slurm.start_slurmd(conf)?;
+        }
+        Ok(Some(slurm))
+    }
+
+    fn hold(release: Release, root: &Path) -> Result<Self> {
+        let work = std::env::temp_dir().join("keelson-slurm-daemons");
+        fs::create_dir_all(&work)?;
+        let mut holder = Command::new("unshare")
+            .args([
+                "--net",
+                "--mount",
+                "--uts",
+                "--ipc",
+                "--pid",
+                "--fork",
+                "--kill-child",
+            ])
+            .args(["sh", "-c", HOLDER, "holder"])
+            .args([root, &work])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("unshare")?;
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().context("no output")?).read_line(&mut line)?;
+        let Ok(inside) = line.trim().parse() else {
+            let _ = holder.kill();
+            let status = holder.wait()?;
+            bail!("the name spaces could not be made (root is needed): {status}");
+        };
+        Ok(Self {
+            release,
+            holder,
+            inside,
+            daemons: Vec::new(),
+            manager: None,
+        })
+    }
+
+    /// The release that it runs.
+    pub fn release(&self) -> Release {
+        self.release
+    }
+
+    /// The network name space, to be entered by whoever wants to talk to the daemons.
+    pub fn network(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/net", self.inside))
+    }
+
+    /// A path inside, as it is seen from outside.
+    pub fn path(&self, inside: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{inside}", self.inside))
+    }
+
+    /// Writes a file of the slurm user's, which nobody else may read.
+    pub fn write(&self, inside: &str, content: impl AsRef<[u8]>) -> Result<()> {
+        let path = self.path(inside);
+        let (uid, gid) = self.slurm_user()?;
+        fs::write(&path, content).with_context(|| format!("write {inside}"))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        chown(&path, Some(uid), Some(gid))?;
+        Ok(())
+    }
+
+    /// Writes a file that everybody may read.
+    pub fn write_public(&self, inside: &str, content: impl AsRef<[u8]>) -> Result<()> {
+        self.write(inside, content)?;
+        fs::set_permissions(self.path(inside), fs::Permissions::from_mode(0o644))?;
+        Ok(())
+    }
+
+    fn slurm_user(&self) -> Result<(u32, u32)> {
+        let passwd = fs::read_to_string(self.path("/etc/passwd"))?;
+        let line = passwd
+            .lines()
+            .find(|line| line.starts_with("slurm:"))
+            .context("no slurm user")?;
+        let mut fields = line.split(':').skip(2).map(str::parse);
+        match (fields.next(), fields.next()) {
+            (Some(Ok(uid)), Some(Ok(gid))) => Ok((uid, gid)),
+            _ => bail!("the slurm user's line cannot be read"),
+        }
+    }
+
+    fn write_configuration(&self, setup: &Setup) -> Result<()> {
+        let (uid, gid) = self.slurm_user()?;
+        let cluster_dir = format!("/var/spool/slurmctld/{CLUSTER}");
+        for dir in [
+            &*cluster_dir,
+            "/var/spool/slurmd",
+            "/var/log/slurm",
+            "/run/slurmctld",
+            "/run/slurmdbd",
+        ] {
+            fs::create_dir_all(self.path(dir))?;
+            chown(self.path(dir), Some(uid), Some(gid))?;
+        }
+        chown(self.path("/var/spool/slurmctld"), Some(uid), Some(gid))?;
+        // Debian's default names a pattern that Slurm reports as an error.
+        let _ = fs::remove_file(self.path("/etc/slurm/plugstack.conf"));
+        self.write(
+            "/etc/slurm/slurm.key",
+            "an auth/slurm key that is long enough for a test",
+        )?;
+        self.write(
+            "/etc/slurm/jwt.key",
+            "the first jwt key, which is long enough for HS256",
+        )?;
+        let default_conf = || {
+            let accounting = setup.slurmdbd_conf.is_some();
+            small_slurm_conf(accounting, &setup.extra_conf)
+        };
+        self.write_public(
+            "/etc/slurm/slurm.conf",
+            setup.slurm_conf.clone().unwrap_or_else(default_conf),
+        )?;
+        self.write_public("/etc/slurm/cgroup.conf", "CgroupPlugin=disabled\n")?;
+        for (name, content) in &setup.files {
+            self.write_public(&format!("/etc/slurm/{name}"), content)?;
+        }
+        if let Some(conf) = &setup.slurmdbd_conf {
+            self.write("/etc/slurm/slurmdbd.conf", conf)?;
+        }
+        Ok(())
+    }
+
+    /// A command that runs inside.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        let target = self.inside.to_string();
+        command.args([
+            "--target", &target, "--net", "--mount", "--uts", "--ipc", "--pid", "--root",
+        ]);
+        command.args([
+            "--",
+            "env",
+            "--chdir=/",
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            program,
+        ]);
+        command
+    }
+
+    /// Runs a command inside and takes its output, whatever its exit status.
+    pub fn output(&self, words: &[&str]) -> Result<Output> {
+        let (program, arguments) = words.split_first().context("no command")?;
+        self.command(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("run {words:?}"))
+    }
+
+    /// Runs a command inside that must succeed, and takes its standard output.
+    pub fn run(&self, words: &[&str]) -> Result<String> {
+        let output = self.output(words)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        ensure!(
+            output.status.success(),
+            "{words:?}: {}: {}{}",
+            output.status,
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+        Ok(text(&output.stdout))
+    }
+
+    /// What a daemon has logged.
+    pub fn log(&self, daemon: &str) -> String {
+        fs::read_to_string(self.path(&format!("/var/log/slurm/{daemon}.out"))).unwrap_or_default()
+    }
+
+    fn spawn(&mut self, name: &'static str, mut command: Command) -> Result<()> {
+        let log = self.path(&format!("/var/log/slurm/{name}.out"));
+        let log = fs::File::options().create(true).append(true).open(log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context(name)?;
+        self.daemons.push((name, child));
+        Ok(())
+    }
+
+    /// Starts slurmctld in the foreground, and waits until it answers.
+    pub fn start_slurmctld(&mut self) -> Result<()> {
+        let mut command = self.as_slurm_user("slurmctld");
+        command.arg("-D");
+        self.spawn("slurmctld", command)?;
+        self.await_ready("slurmctld", |slurm| {
+            Ok(slurm.run(&["scontrol", "ping"])?.contains("is UP"))
+        })
+    }
+
+    fn start_managed_slurmctld(&mut self) -> Result<()> {
+        let path = self.path("/run/slurmctld/notify");
+        let socket = UnixDatagram::bind(&path).context("notify socket")?;
+        self.manager = Some(socket.try_clone()?);
+        // Taking a message closes the descriptor that came with it, which is what slurmctld waits for.
+        std::thread::spawn(move || while socket.recv(&mut [0; 4096]).is_ok_and(|length| length > 0) {});
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        let mut command = self.command("NOTIFY_SOCKET=/run/slurmctld/notify");
+        command.args([
+            "setpriv",
+            "--reuid=slurm",
+            "--regid=slurm",
+            "--clear-groups",
+            "slurmctld",
+            "--systemd",
+        ]);
+        self.spawn("slurmctld", command)?;
+        self.await_ready("slurmctld", |slurm| {
+            Ok(slurm.run(&["scontrol", "ping"])?.contains("is UP"))
+        })
+    }
+
+    /// Starts slurmrestd, and waits until it answers.
+    pub fn start_slurmrestd(&mut self) -> Result<()> {
+        let mut command = self.command("SLURM_JWT=daemon");
+        command.arg("SLURMRESTD_SECURITY=disable_unshare_files,disable_unshare_sysv");
+        command.args([
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "slurmrestd",
+        ]);
+        let mut plugins = "slurmctld".to_owned();
+        // Without a slurmdbd in slurm.conf slurmrestd ends when it is asked for that part.
+        if self.daemons.iter().any(|(daemon, _)| *daemon == "slurmdbd") {
+            plugins.push_str(",slurmdbd");
+        }
+        if self.release == Release::V2605 {
+            plugins.push_str(",util");
+        }
+        command.args(["-a", "rest_auth/jwt", "-s", &plugins, "127.0.0.1:6820"]);
+        self.spawn("slurmrestd", command)?;
+        self.await_ready("slurmrestd", |slurm| slurm.listens(6820))
+    }
+
+    fn start_slurmd(&mut self, conf: &str) -> Result<()> {
+        let mut command = self.command("slurmd");
+        command.args(["-D", "-Z", "--conf", conf]);
+        self.spawn("slurmd", command)?;
+        self.await_ready("slurmd", |slurm| {
+            Ok(slurm
+                .run(&["scontrol", "show", "node", HOST])?
+                .contains("State=IDLE"))
+        })
+    }
+
+    fn start_database(&mut self, password: &str) -> Result<()> {
+        self.run(&[
+            "sh",
+            "-c",
+            "mkdir -p /run/mysqld /var/lib/mysql && mariadb-install-db --user=root --datadir=/var/lib/mysql \
+             --skip-test-db --auth-root-authentication-method=normal >/dev/null",
+        ])
+        .context("the root file system needs MariaDB for the accounting tests")?;
+        let mut command = self.command("mariadbd");
+        command.args([
+            "--user=root",
+            "--datadir=/var/lib/mysql",
+            "--socket=/run/mysqld/mysqld.sock",
+        ]);
+        command.args([
+            "--bind-address=127.0.0.1",
+            "--skip-grant-tables",
+            "--skip-networking=0",
+        ]);
+        command.args([
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-lock-wait-timeout=900",
+            "--innodb-flush-log-at-trx-commit=0",
+        ]);
+        self.spawn("mariadbd", command)?;
+        self.await_ready("mariadbd", |slurm| slurm.listens(3306))?;
+        let password = password.replace('\\', "\\\\").replace('\'', "\\'");
+        let grant = format!(
+            "CREATE USER 'slurm'@'%' IDENTIFIED BY '{password}'; GRANT ALL ON *.* TO 'slurm'@'%'; \
+             DELETE FROM mysql.global_priv WHERE User=''; FLUSH PRIVILEGES;"
+        );
+        self.run(&[
+            "mariadb",
+            "--socket=/run/mysqld/mysqld.sock",
+            "--user=root",
+            "-e",
+            &grant,
+        ])?;
+        Ok(())
+    }
+
+    fn start_slurmdbd(&mut self) -> Result<()> {
+        let mut command = self.as_slurm_user("slurmdbd");
+        command.arg("-D");
+        self.spawn("slurmdbd", command)?;
+        self.await_ready("slurmdbd", |slurm| slurm.listens(6819))
+    }
+
+    fn as_slurm_user(&self, program: &str) -> Command {
+        let mut command = self.command("setpriv");
+        command.args(["--reuid=slurm", "--regid=slurm", "--clear-groups", program]);
+        command
+    }
+
+    fn listens(&self, port: u16) -> Result<bool> {
+        let table = fs::read_to_string(format!("/proc/{}/net/tcp", self.inside))?;
+        let wanted = format!(":{port:04X} 00000000:0000 0A");
+        Ok(table.lines().any(|line| line.contains(&wanted)))
+    }
+
+    fn await_ready(&mut self, name: &str, ready: impl Fn(&Self) -> Result<bool>) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if ready(self).unwrap_or(false) {
+                return Ok(());
+            }
+            let gone = match self.daemons.iter_mut().find(|(daemon, _)| *daemon == name) {
+                // A managed slurmctld leaves its first process behind when it is reconfigured, never before.
+                Some((_, child)) => child.try_wait()?,
+                None => None,
+            };
+            if let Some(status) = gone {
+                bail!("{name} ended with {status}:\n{}", self.log(name));
+            }
+            if Instant::now() > deadline {
+                bail!("{name} is not ready after {START_TIMEOUT:?}:\n{}", self.log(name));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Stops a daemon with SIGTERM and waits until it is gone.
+    pub fn stop(&mut self, name: &str) -> Result<()> {
+        let Some(at) = self.daemons.iter().position(|(daemon, _)| *daemon == name) else {
+            bail!("{name} does not run");
+        };
+        let (_, mut child) = self.daemons.remove(at);
+        Self::signal(child.id(), "TERM")?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Holds a daemon still (`STOP`), lets it go on (`CONT`), or asks it to read its files again (`HUP`).
+    pub fn signal_daemon(&self, name: &str, signal: &str) -> Result<()> {
+        let daemon = self.daemons.iter().find(|(daemon, _)| *daemon == name);
+        let (_, child) = daemon.with_context(|| format!("{name} does not run"))?;
+        Self::signal(child.id(), signal)
+    }
+
+    /// Signals the process that the entering command has become or waits for.
+    fn signal(entered: u32, signal: &str) -> Result<()> {
+        let children = fs::read_to_string(format!("/proc/{entered}/task/{entered}/children"))?;
+        let daemon = children.split_whitespace().next().context("the daemon is gone")?;
+        let status = Command::new("kill").args(["-s", signal, daemon]).status()?;
+        ensure!(status.success(), "kill -s {signal} {daemon}: {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        // The end of its input ends the first process inside, and that all others.
+        drop(self.holder.stdin.take().map(|mut input| input.flush()));
+        for (_, child) in &mut self.daemons {
+            let _ = child.wait();
+        }
+        let _ = self.holder.wait();
+        if let Some(manager) = &self.manager {
+            let _ = manager.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn small_slurm_conf(accounting: bool, extra: &str) -> String {
+    let accounting = if accounting {
+        "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=localhost\n"
+    } else {
+        ""
+    };
+    format!(
+        "ClusterName={CLUSTER}\nSlurmUser=slurm\nSlurmctldHost={HOST}({ADDRESS})\n\
+         StateSaveLocation=/var/spool/slurmctld/{CLUSTER}\nSlurmdSpoolDir=/var/spool/slurmd\n\
+         SlurmctldPidFile=/run/slurmctld/slurmctld.pid\nSlurmdPidFile=/run/slurmd.pid\n\
+         SlurmctldLogFile=/dev/stdout\nSlurmdLogFile=/dev/stdout\n\
+         AuthType=auth/slurm\nCredType=cred/slurm\nAuthAltTypes=auth/jwt\n\
+         AuthAltParameters=jwt_key=/etc/slurm/jwt.key\nAuthInfo=use_client_ids\n\
+         ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
+         SelectType=select/cons_tres\nMaxNodeCount=16384\nReturnToService=2\nMinJobAge=300\n\
+         {accounting}\
+         NodeSet=real Feature=real\nNodeSet=ext Feature=ext\n\
+         PartitionName=main Nodes=ALL Default=YES MaxTime=60 State=UP\n\
+         PartitionName=real Nodes=real State=UP\n{extra}"
+    )
+}
