@@ -35,35 +35,23 @@ pub fn build_images(cache: &Cache, progress: &Progress) -> Result<Images> {
 }
 
 fn build_programs(cache: &Cache, progress: &Progress) -> Result<OurPrograms> {
-    let log = cache.root().join("logs/cargo.log");
-    let target = root()?.join("target");
-    let init = progress.step("building init, the first process of the Slurm images", |_| {
-        // A target directory of its own: the flag that makes the program static would rebuild everything else.
-        let directory = target.join("static");
-        let mut build = cargo()?;
-        build
-            .args([
-                "build",
-                "--release",
-                "--locked",
-                "--package",
-                "keelson-init",
-                "--target-dir",
-            ])
-            .arg(&directory)
-            .args(["--target", image::STATIC_TARGET])
-            .env("RUSTFLAGS", "-C target-feature=+crt-static");
-        command::run(&mut build, &log)?;
-        Ok(directory.join(image::STATIC_TARGET).join("release/init"))
-    })?;
-    let keelson = progress.step("building keelson, the operator", |_| {
-        command::run(
-            cargo()?.args(["build", "--release", "--locked", "--package", "keelson"]),
-            &log,
-        )?;
-        Ok(target.join("release/keelson"))
-    })?;
-    Ok(OurPrograms { init, keelson })
+    let directory = root()?.join("target/images");
+    std::fs::create_dir_all(&directory)?;
+    let build = |name: &str, title: &str| {
+        progress.step(&format!("building {title}"), |_| {
+            let program = directory.join(format!("{name}.bin"));
+            let mut build = Command::new("sh");
+            build.current_dir(root()?).args(["images/build-program.sh", name]).arg(&program);
+            // The same program whether it is built by cargo run or by hand.
+            build.env_remove("CARGO").env_remove("RUSTFLAGS");
+            command::run(&mut build, &cache.root().join("logs/cargo.log"))?;
+            Ok(program)
+        })
+    };
+    Ok(OurPrograms {
+        init: build("init", "init, the first process of the Slurm images")?,
+        keelson: build("keelson", "keelson, the operator (a few minutes the first time)")?,
+    })
 }
 
 /// `cargo xtask images`.

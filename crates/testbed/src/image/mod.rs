@@ -29,9 +29,6 @@ pub use apt::sha256;
 /// Debian packages that building images needs on this machine.
 pub const PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap"];
 
-/// What our static programs are compiled for.
-pub const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
-
 /// The image that holds a pod's namespaces.
 pub const PAUSE: &str = "keelson.dev/pause:dev";
 
