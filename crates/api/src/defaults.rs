@@ -215,3 +215,119 @@ impl NodeSetSpec {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{LoginSetSpec, NodeSetSpec, RestApiSpec};
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn default_in_rust_is_the_empty_object_in_json() {
+        let reference = json!({ "controllerRef": {} });
+        assert_eq!(NodeSetSpec::default(), read(reference.clone()));
+        assert_eq!(LoginSetSpec::default(), read(reference.clone()));
+        assert_eq!(RestApiSpec::default(), read(reference));
+        assert_eq!(ControllerSpec::default(), read(json!({})));
+        assert_eq!(AccountingSpec::default(), read(json!({})));
+        assert_eq!(TokenSpec::default(), read(json!({ "username": "" })));
+        assert_eq!(
+            StorageConfig::default(),
+            read(json!({ "host": "", "passwordKeyRef": { "key": "" } }))
+        );
+        assert_eq!(RollingUpdate::default(), read(json!({})));
+        assert_eq!(ScheduledUpdate::default(), read(json!({})));
+        assert_eq!(crate::controller::Persistence::default(), read(json!({})));
+        assert_eq!(crate::controller::HighAvailability::default(), read(json!({})));
+        assert_eq!(crate::nodeset::Sssd::default(), read(json!({})));
+    }
+
+    #[test]
+    fn an_absent_part_means_what_an_empty_one_means() {
+        let absent = NodeSetSpec::default();
+        let empty: NodeSetSpec = read(json!({ "controllerRef": {},
+            "updateStrategy": { "rollingUpdate": {}, "scheduledUpdate": {} },
+            "persistentVolumeClaimRetentionPolicy": {}, "drain": {}, "ssh": {} }));
+        assert_eq!(absent.update_type(), empty.update_type());
+        assert_eq!(absent.rolling_update(), empty.rolling_update());
+        assert_eq!(absent.scheduled_update(), empty.scheduled_update());
+        assert_eq!(absent.claim_retention(), empty.claim_retention());
+        assert_eq!(absent.drain_timeout(), empty.drain_timeout());
+        assert_eq!(absent.on_drain_timeout(), empty.on_drain_timeout());
+        assert_eq!(absent.ssh_enabled(), empty.ssh_enabled());
+        let controller: ControllerSpec = read(json!({ "persistence": {}, "ha": {}, "metrics": {} }));
+        assert_eq!(
+            ControllerSpec::default().persistence_enabled(),
+            controller.persistence_enabled()
+        );
+        assert_eq!(ControllerSpec::default().ha_enabled(), controller.ha_enabled());
+        assert_eq!(
+            ControllerSpec::default().metrics_enabled(),
+            controller.metrics_enabled()
+        );
+    }
+
+    #[test]
+    fn without_a_word_from_the_user_nothing_is_lost() {
+        let nodeset = NodeSetSpec::default();
+        assert_eq!(nodeset.deletion_policy(), NodeSetDeletionPolicy::Drain);
+        assert_eq!(nodeset.on_drain_timeout(), DrainTimeoutAction::Wait);
+        assert_eq!(nodeset.drain_timeout(), Ok(None));
+        assert!(nodeset.workload_disruption_protection);
+        assert_eq!(nodeset.claim_retention().when_deleted, ClaimPolicy::Retain);
+        assert_eq!(
+            ControllerSpec::default().claim_deletion_policy(),
+            ClaimPolicy::Retain
+        );
+        assert!(ControllerSpec::default().persistence_enabled());
+    }
+
+    #[test]
+    fn backups_count_only_with_high_availability() {
+        let replicas = |spec: Value| Controller::new("c", read(spec)).replicas();
+        assert_eq!(replicas(json!({})), 1);
+        assert_eq!(replicas(json!({ "ha": { "enabled": false, "backups": 3 } })), 1);
+        assert_eq!(replicas(json!({ "ha": { "enabled": true } })), 2);
+        assert_eq!(replicas(json!({ "ha": { "enabled": true, "backups": 2 } })), 3);
+        assert_eq!(
+            replicas(json!({ "ha": { "enabled": true }, "external": true })),
+            1
+        );
+    }
+
+    #[test]
+    fn a_state_volume_without_a_size_gets_one_and_a_written_one_is_kept() {
+        let claim = |persistence: Value| read::<crate::controller::Persistence>(persistence).claim_spec();
+        let value = |persistence: Value| serde_json::to_value(claim(persistence)).unwrap();
+        assert_eq!(
+            value(json!({})),
+            json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "4Gi" } } })
+        );
+        assert_eq!(
+            value(json!({ "accessModes": ["ReadWriteMany"], "storageClassName": "",
+                          "resources": { "requests": { "storage": 5 }, "limits": { "storage": "9Gi" } } })),
+            json!({ "accessModes": ["ReadWriteMany"], "storageClassName": "",
+                    "resources": { "requests": { "storage": "5" }, "limits": { "storage": "9Gi" } } })
+        );
+    }
+
+    #[test]
+    fn the_current_jwt_key_wins_over_the_deprecated_one() {
+        let key = |name: &str| json!({ "name": name, "key": "k" });
+        let name = |spec: Value| read::<ControllerSpec>(spec).jwt_key().map(|key| key.name.clone());
+        assert_eq!(name(json!({})), None);
+        assert_eq!(
+            name(json!({ "jwtHs256KeyRef": key("old") })).as_deref(),
+            Some("old")
+        );
+        assert_eq!(
+            name(json!({ "jwtHs256KeyRef": key("old"), "jwtKeyRef": key("new") })).as_deref(),
+            Some("new")
+        );
+    }
+}

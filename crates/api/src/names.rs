@@ -307,3 +307,113 @@ impl Token {
             .map_or(file::TOKEN, |secret| &secret.key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object<K: serde::de::DeserializeOwned>(kind: &str, spec: &Value) -> K {
+        let object = json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": kind, "spec": spec,
+            "metadata": { "name": "slurm", "namespace": "hpc" } });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_controllers_children_have_the_peers_names() {
+        let controller: Controller = object("Controller", &json!({}));
+        assert_eq!(controller.cluster_name(), "hpc_slurm");
+        assert_eq!(controller.controller_name(), "slurm-controller");
+        assert_eq!(controller.internal_service_name(), "slurm-controller-internal");
+        assert_eq!(controller.config_name(), "slurm-config");
+        assert_eq!(controller.pod_name(1), "slurm-controller-1");
+        assert_eq!(
+            controller.pod_fqdn(0),
+            "slurm-controller-0.slurm-controller-internal.hpc"
+        );
+        assert_eq!(controller.address().to_string(), "slurm-controller.hpc:6817");
+        assert_eq!(controller.workers_service_name(), "slurm-workers-slurm");
+        assert_eq!(controller.state_save_dir(), "/var/spool/slurmctld/hpc_slurm");
+    }
+
+    #[test]
+    fn what_the_user_wrote_about_addresses_is_used() {
+        let named: Controller = object(
+            "Controller",
+            &json!({ "clusterName": "prod", "service": { "port": 7000 } }),
+        );
+        assert_eq!(named.cluster_name(), "prod");
+        assert_eq!(named.address().to_string(), "slurm-controller.hpc:7000");
+        let external = json!({ "external": true, "externalConfig": { "host": "elsewhere", "port": 1 } });
+        assert_eq!(
+            object::<Controller>("Controller", &external)
+                .address()
+                .to_string(),
+            "elsewhere:1"
+        );
+        assert_eq!(
+            object::<Accounting>("Accounting", &external)
+                .address()
+                .to_string(),
+            "elsewhere:1"
+        );
+        let unused = json!({ "external": false, "externalConfig": { "host": "elsewhere", "port": 1 } });
+        assert_eq!(
+            object::<Accounting>("Accounting", &unused).address().to_string(),
+            "slurm-accounting:6819"
+        );
+    }
+
+    #[test]
+    fn children_of_the_other_kinds_have_the_peers_names() {
+        let accounting: Accounting = object("Accounting", &json!({}));
+        assert_eq!(accounting.pod_name(), "slurm-accounting-0");
+        assert_eq!(accounting.service_fqdn(), "slurm-accounting.hpc");
+        let restapi: RestApi = object("RestApi", &json!({ "controllerRef": { "name": "c" } }));
+        assert_eq!(restapi.url(), "http://slurm-restapi.hpc:6820");
+        let login: LoginSet = object("LoginSet", &json!({ "controllerRef": { "name": "c" } }));
+        assert_eq!(login.ssh_config_name(), "slurm-ssh-config");
+        assert_eq!(login.ssh_host_keys_name(), "slurm-ssh-host-keys");
+        assert_eq!(login.address().to_string(), "slurm.hpc:22");
+    }
+
+    #[rstest]
+    #[case::by_name(json!({}), "slurm-7", "slurm-7", "slurm")]
+    #[case::padded(json!({ "ordinalPadding": 3 }), "slurm-007", "slurm-007", "slurm")]
+    #[case::by_hostname(json!({ "template": { "spec": { "hostname": "gpu-" } } }), "slurm-7", "gpu-7", "gpu")]
+    #[case::empty_hostname(json!({ "template": { "spec": { "hostname": "" } } }), "slurm-7", "slurm-7", "slurm")]
+    fn workers_have_the_peers_names(
+        #[case] mut spec: Value,
+        #[case] pod: &str,
+        #[case] hostname: &str,
+        #[case] slurm: &str,
+    ) {
+        spec["controllerRef"] = json!({ "name": "c" });
+        let nodeset: NodeSet = object("NodeSet", &spec);
+        assert_eq!(
+            (nodeset.pod_name(7).as_str(), nodeset.pod_hostname(7).as_str()),
+            (pod, hostname)
+        );
+        assert_eq!(nodeset.slurm_name(), slurm);
+        assert_eq!(nodeset.workers_service_name(), "slurm-workers-c");
+        assert_eq!(nodeset.workers_pdb_name(), "slurm-workers-pdb-c");
+        assert_eq!(nodeset.claim_name("data", "007"), "data-slurm-007");
+        assert_eq!(nodeset.reservation_name(), "SlurmOperatorMaint-slurm");
+    }
+
+    #[test]
+    fn a_tokens_secret_is_named_after_token_and_user_unless_told() {
+        let token: Token = object("Token", &json!({ "username": "anna" }));
+        assert_eq!(
+            (token.secret_name().as_str(), token.secret_key()),
+            ("slurm-jwt-anna", "SLURM_JWT")
+        );
+        let told: Token = object(
+            "Token",
+            &json!({ "username": "anna", "secretRef": { "name": "s", "key": "k" } }),
+        );
+        assert_eq!((told.secret_name().as_str(), told.secret_key()), ("s", "k"));
+    }
+}
