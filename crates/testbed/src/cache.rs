@@ -50,13 +50,13 @@ impl Cache {
         key: &str,
         build: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
-        let shelf = self.root.join(kind);
-        let entry = shelf.join(key);
+        let folder = self.root.join(kind);
+        let entry = folder.join(key);
         if entry.is_dir() {
             return Ok(entry);
         }
-        fs::create_dir_all(&shelf).with_context(|| format!("cannot create {}", shelf.display()))?;
-        let lock_path = shelf.join(format!("{key}.lock"));
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let lock_path = folder.join(format!("{key}.lock"));
         let lock =
             File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
         lock.lock()
@@ -64,7 +64,7 @@ impl Cache {
         if entry.is_dir() {
             return Ok(entry);
         }
-        let partial = shelf.join(format!(".{key}.partial"));
+        let partial = folder.join(format!(".{key}.partial"));
         remove_tree(&partial)?;
         fs::create_dir(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
         if let Err(error) = build(&partial) {

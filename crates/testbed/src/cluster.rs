@@ -129,12 +129,9 @@ impl Cluster {
                 layout.write_spec(&spec)?;
                 namespaces::spawn(&layout, CONTROL_PLANE, Some(listener))?;
                 let cluster = Self { layout, spec };
-                cluster.wait(
-                    Duration::from_secs(120),
-                    "the API server",
-                    "kube-apiserver",
-                    || command::succeeds(cluster.kubectl().args(["get", "--raw=/readyz"])),
-                )?;
+                cluster.wait(Duration::from_mins(2), "the API server", "kube-apiserver", || {
+                    command::succeeds(cluster.kubectl().args(["get", "--raw=/readyz"]))
+                })?;
                 Ok(cluster)
             },
         )?;
@@ -241,7 +238,7 @@ impl Cluster {
             node.name()
         ));
         self.wait(
-            Duration::from_secs(60),
+            Duration::from_mins(1),
             "containerd",
             &format!("{}-containerd", node.name()),
             || command::succeeds(namespaces::inside(&tree, true).args(["ctr", "version"])),

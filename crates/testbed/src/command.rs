@@ -65,11 +65,15 @@ pub fn tail(log: &Path) -> String {
     let text = String::from_utf8_lossy(&content);
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(QUOTED_LINES);
-    lines
+    let last: Vec<String> = lines
         .iter()
         .skip(from)
-        .map(|line| format!("    {line}\n"))
-        .collect()
+        .map(|line| format!("    {line}"))
+        .collect();
+    last.join(
+        "
+",
+    )
 }
 
 fn name(command: &Command) -> String {

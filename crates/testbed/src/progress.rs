@@ -7,7 +7,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Shows steps, one after the other.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Progress {
     terminal: bool,
     verbose: bool,
@@ -30,14 +30,13 @@ impl Progress {
 
     /// Runs one step and shows how long it took.
     pub fn step<T>(&self, title: &str, work: impl FnOnce(&Step) -> Result<T>) -> Result<T> {
-        let step = Step::begin(*self, title);
+        let step = Step::begin(self.clone(), title);
         let result = work(&step);
         step.end(result.is_ok());
         result
     }
 
     /// A line of its own between steps.
-    #[expect(clippy::unused_self, reason = "progress output goes through one value")]
     pub fn line(&self, text: &str) {
         let _ = writeln!(std::io::stderr(), "{text}");
     }

@@ -256,7 +256,11 @@ impl Slurm {
         )?;
         self.write_public("/etc/slurm/cgroup.conf", "CgroupPlugin=disabled\n")?;
         for (name, content) in &setup.files {
-            self.write_public(&format!("/etc/slurm/{name}"), content)?;
+            let path = format!("/etc/slurm/{name}");
+            self.write_public(&path, content)?;
+            if content.starts_with("#!") {
+                fs::set_permissions(self.path(&path), fs::Permissions::from_mode(0o755))?;
+            }
         }
         if let Some(conf) = &setup.slurmdbd_conf {
             self.write("/etc/slurm/slurmdbd.conf", conf)?;
@@ -404,11 +408,7 @@ impl Slurm {
             "--datadir=/var/lib/mysql",
             "--socket=/run/mysqld/mysqld.sock",
         ]);
-        command.args([
-            "--bind-address=127.0.0.1",
-            "--skip-grant-tables",
-            "--skip-networking=0",
-        ]);
+        command.args(["--bind-address=127.0.0.1", "--skip-networking=0"]);
         command.args([
             "--innodb-buffer-pool-size=64M",
             "--innodb-lock-wait-timeout=900",
@@ -417,8 +417,9 @@ impl Slurm {
         self.spawn("mariadbd", command)?;
         self.await_ready("mariadbd", |slurm| slurm.listens(3306))?;
         let password = password.replace('\\', "\\\\").replace('\'', "\\'");
+        // slurmdbd would make the database itself, but with libmariadb 3.4.10 it ends after having done so.
         let grant = format!(
-            "CREATE USER 'slurm'@'%' IDENTIFIED BY '{password}'; GRANT ALL ON *.* TO 'slurm'@'%'; \
+            "CREATE DATABASE slurm_acct_db; CREATE USER 'slurm'@'%' IDENTIFIED BY '{password}'; GRANT ALL ON *.* TO 'slurm'@'%'; \
              DELETE FROM mysql.global_priv WHERE User=''; FLUSH PRIVILEGES;"
         );
         self.run(&[

@@ -102,7 +102,7 @@ pub fn first_job(target: &Target, progress: &Progress) -> Result<Vec<String>> {
             let tried = login(target).and_then(|pod| run_first_job(target, &pod));
             match tried {
                 Ok(names) => return Ok(names),
-                Err(error) if begun.elapsed() > Duration::from_secs(300) => {
+                Err(error) if begun.elapsed() > Duration::from_mins(5) => {
                     return Err(error).with_context(|| {
                         format!(
                             "Slurm did not run a job within 5 minutes; look with `{} -n {SLURM_NAMESPACE} get pods` and `cargo xtask logs install`",

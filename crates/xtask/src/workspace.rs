@@ -41,7 +41,10 @@ fn build_programs(cache: &Cache, progress: &Progress) -> Result<OurPrograms> {
         progress.step(&format!("building {title}"), |_| {
             let program = directory.join(format!("{name}.bin"));
             let mut build = Command::new("sh");
-            build.current_dir(root()?).args(["images/build-program.sh", name]).arg(&program);
+            build
+                .current_dir(root()?)
+                .args(["images/build-program.sh", name])
+                .arg(&program);
             // The same program whether it is built by cargo run or by hand.
             build.env_remove("CARGO").env_remove("RUSTFLAGS");
             command::run(&mut build, &cache.root().join("logs/cargo.log"))?;

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use testbed::Cluster;
 
-/// An image with a shell and the usual tools.
-pub const TOOLS_IMAGE: &str = testbed::image::LOGIN;
+/// An image with a shell and the usual tools: the login node's.
+pub fn tools_image() -> String {
+    testbed::image::name("login")
+}
 
 /// How long things may take on a busy machine before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 
 /// The cluster that the tests run on.
 pub fn cluster() -> Result<Cluster> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use e2e::{Namespace, TOOLS_IMAGE, cluster, eventually, kubectl, run, xtask};
+use e2e::{Namespace, cluster, eventually, kubectl, run, tools_image, xtask};
 
 /// A pod that sleeps, or serves a word over HTTP.
 fn pod(name: &str, node: &str, script: &str) -> String {
@@ -16,7 +16,7 @@ fn pod(name: &str, node: &str, script: &str) -> String {
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {
             "nodeName": node, "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "main", "image": TOOLS_IMAGE, "imagePullPolicy": "Never",
+            "containers": [{"name": "main", "image": tools_image(), "imagePullPolicy": "Never",
                 "command": ["bash", "-c", script]}],
         },
     })
@@ -63,7 +63,7 @@ fn a_claim_is_bound_and_its_data_outlives_the_pod() -> Result<()> {
             "spec": {
                 "nodeName": node, "terminationGracePeriodSeconds": 0,
                 "securityContext": {"runAsUser": 401, "runAsGroup": 401, "fsGroup": 401},
-                "containers": [{"name": "main", "image": TOOLS_IMAGE, "imagePullPolicy": "Never",
+                "containers": [{"name": "main", "image": tools_image(), "imagePullPolicy": "Never",
                     "command": ["sleep", "infinity"],
                     "volumeMounts": [{"name": "once", "mountPath": "/once"}, {"name": "many", "mountPath": "/many"}]}],
                 "volumes": [

@@ -127,7 +127,7 @@ fn apiserver(layout: &Layout, spec: &Spec) -> Result<Service> {
 
 fn wait_until_ready(layout: &Layout, spec: &Spec) {
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(120) {
+    while begun.elapsed() < Duration::from_mins(2) {
         let mut ready = Command::new(spec.binaries.component("kubectl"));
         ready
             .arg("--kubeconfig")

@@ -273,7 +273,7 @@ fn enter(root: &Path) -> Result<()> {
 fn wait_for_containerd() -> Result<()> {
     let begun = Instant::now();
     while !command::succeeds(Command::new("ctr").arg("version")) {
-        if begun.elapsed() > Duration::from_secs(60) {
+        if begun.elapsed() > Duration::from_mins(1) {
             bail!("containerd does not answer after 60 s");
         }
         std::thread::sleep(Duration::from_millis(100));
