@@ -4,6 +4,7 @@
 
 pub mod catalogue;
 pub mod cgroup_conf;
+pub mod change;
 pub mod gres_conf;
 pub mod hostlist;
 pub mod merge;

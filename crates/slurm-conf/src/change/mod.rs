@@ -1,0 +1,279 @@
+//! What it takes to bring a changed file to the daemons, and what would be lost on the way.
+//!
+//! Since 23.11 a reconfiguration starts new processes of slurmctld, slurmd and sackd with the new files, so
+//! nearly everything takes effect by it; what does not is listed in [`effects`]. slurmrestd and slurmdbd read
+//! their files when they start. The lists are those of 26.05; a parameter that nobody knows means a restart.
+
+mod effects;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::catalogue::{File, Shape};
+use crate::syntax::{Document, Statement};
+
+/// A process that reads the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Daemon {
+    /// The controller.
+    Slurmctld,
+    /// The accounting daemon.
+    Slurmdbd,
+    /// The REST daemon.
+    Slurmrestd,
+    /// The worker's daemon.
+    Slurmd,
+    /// The login node's daemon.
+    Sackd,
+}
+
+/// What no job may use any more before a change is made.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MustBeEmpty {
+    /// The whole cluster.
+    Cluster,
+    /// One partition: no job in any state may name it.
+    Partition(String),
+    /// The nodes of one node set.
+    NodeSet(String),
+    /// The nodes of a host list.
+    Nodes(String),
+}
+
+/// What one change, or all changes of a file together, need. The order is that of severity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Class {
+    /// Nothing: no daemon reads the difference.
+    None,
+    /// The daemons read the files again while they run.
+    Reconfigure,
+    /// These daemons restart; the others are reconfigured.
+    Restart {
+        /// The daemons that restart.
+        daemons: BTreeSet<Daemon>,
+    },
+    /// Jobs would be killed or forgotten.
+    KillsJobs {
+        /// What must be empty first.
+        must_be_empty: BTreeSet<MustBeEmpty>,
+        /// The daemons that restart after that; the others are reconfigured.
+        restart: BTreeSet<Daemon>,
+    },
+    /// Never on a living cluster.
+    Forbidden {
+        /// Why, as the rest of a sentence.
+        why: &'static str,
+    },
+}
+
+/// One parameter or record that differs. It carries no value: some are secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// `SlurmctldPort`, or `PartitionName=gpu`.
+    pub what: String,
+    /// What it needs.
+    pub class: Class,
+}
+
+/// All differences between two files.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ChangeSet {
+    /// One entry a parameter or record, in order of their names.
+    pub changes: Vec<Change>,
+}
+
+impl ChangeSet {
+    /// What all changes need together: the severest class, with what it takes from the others of its kind.
+    pub fn class(&self) -> Class {
+        self.changes
+            .iter()
+            .fold(Class::None, |all, change| all.and(&change.class))
+    }
+}
+
+impl Class {
+    fn severity(&self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Reconfigure => 1,
+            Self::Restart { .. } => 2,
+            Self::KillsJobs { .. } => 3,
+            Self::Forbidden { .. } => 4,
+        }
+    }
+
+    fn and(self, other: &Self) -> Self {
+        let join = |a: &BTreeSet<Daemon>, b: &BTreeSet<Daemon>| a.union(b).copied().collect();
+        match (&self, other) {
+            (Self::Restart { daemons: a }, Self::Restart { daemons: b }) => {
+                Self::Restart { daemons: join(a, b) }
+            }
+            (
+                Self::KillsJobs {
+                    must_be_empty,
+                    restart,
+                },
+                Self::Restart { daemons },
+            )
+            | (
+                Self::Restart { daemons },
+                Self::KillsJobs {
+                    must_be_empty,
+                    restart,
+                },
+            ) => Self::KillsJobs {
+                must_be_empty: must_be_empty.clone(),
+                restart: join(restart, daemons),
+            },
+            (
+                Self::KillsJobs {
+                    must_be_empty,
+                    restart,
+                },
+                Self::KillsJobs {
+                    must_be_empty: others,
+                    restart: daemons,
+                },
+            ) => Self::KillsJobs {
+                must_be_empty: must_be_empty.union(others).cloned().collect(),
+                restart: join(restart, daemons),
+            },
+            _ if other.severity() > self.severity() => other.clone(),
+            _ => self,
+        }
+    }
+
+    pub(crate) fn restart(daemons: &[Daemon]) -> Self {
+        Self::Restart {
+            daemons: daemons.iter().copied().collect(),
+        }
+    }
+
+    pub(crate) fn kills(what: MustBeEmpty, restart: &[Daemon]) -> Self {
+        Self::KillsJobs {
+            must_be_empty: BTreeSet::from([what]),
+            restart: restart.iter().copied().collect(),
+        }
+    }
+}
+
+/// What the change from `old` to `new` needs.
+pub fn change_class(file: File, old: &Document, new: &Document) -> ChangeSet {
+    let mut changes = Vec::new();
+    compare_singles(file, old, new, &mut changes);
+    compare_repeated(file, old, new, &mut changes);
+    compare_records(file, old, new, &mut changes);
+    let includes = |document: &Document| {
+        document
+            .includes
+            .iter()
+            .map(|(_, name)| name.clone())
+            .collect::<Vec<_>>()
+    };
+    if includes(old) != includes(new) {
+        changes.push(Change {
+            what: "Include".into(),
+            class: effects::unknown(file),
+        });
+    }
+    changes.sort_by(|a, b| a.what.cmp(&b.what));
+    ChangeSet { changes }
+}
+
+fn compare_singles(file: File, old: &Document, new: &Document, changes: &mut Vec<Change>) {
+    // The last of several counts, so later ones overwrite earlier ones here as well.
+    let singles = |document: &Document| -> BTreeMap<String, (String, String)> {
+        let single = |s: &&Statement| file.shape(&s.head.key) == Shape::Single;
+        let entry = |s: &Statement| {
+            (
+                s.head.key.to_ascii_lowercase(),
+                (s.head.key.clone(), s.head.value.clone()),
+            )
+        };
+        document.statements.iter().filter(single).map(entry).collect()
+    };
+    let (old, new) = (singles(old), singles(new));
+    for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
+        let (before, after) = (old.get(key), new.get(key));
+        if before.map(|(_, value)| value) == after.map(|(_, value)| value) {
+            continue;
+        }
+        if let Some((spelling, _)) = after.or(before) {
+            let class = effects::parameter_class(file, key).unwrap_or_else(|| effects::unknown(file));
+            changes.push(Change {
+                what: spelling.clone(),
+                class,
+            });
+        }
+    }
+}
+
+fn compare_repeated(file: File, old: &Document, new: &Document, changes: &mut Vec<Change>) {
+    let lists = |document: &Document| {
+        let mut lists: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for s in document
+            .statements
+            .iter()
+            .filter(|s| file.shape(&s.head.key) == Shape::Repeated)
+        {
+            lists
+                .entry(s.head.key.to_ascii_lowercase())
+                .or_default()
+                .push(s.head.value.clone());
+        }
+        lists
+    };
+    let (old, new) = (lists(old), lists(new));
+    for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
+        if old.get(key) != new.get(key) {
+            changes.push(Change {
+                what: key.clone(),
+                class: Class::Reconfigure,
+            });
+        }
+    }
+}
+
+/// A record's attributes as Slurm sees them: keys in any case, the last of several counts.
+type Attributes = BTreeMap<String, String>;
+/// Records by key and name. Lines of one name are numbered: gres.conf has several, slurm.conf has `DEFAULT`.
+type Records = BTreeMap<(String, String, usize), Attributes>;
+
+fn records(file: File, document: &Document) -> Records {
+    let mut records = Records::new();
+    let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for s in document
+        .statements
+        .iter()
+        .filter(|s| file.shape(&s.head.key) == Shape::Record)
+    {
+        let attributes = s
+            .attributes
+            .iter()
+            .map(|a| (a.key.to_ascii_lowercase(), a.value.clone()))
+            .collect();
+        let (key, name) = (s.head.key.to_ascii_lowercase(), s.head.value.clone());
+        let count = counts.entry((key.clone(), name.clone())).or_default();
+        records.insert((key, name, *count), attributes);
+        *count += 1;
+    }
+    records
+}
+
+fn compare_records(file: File, old: &Document, new: &Document, changes: &mut Vec<Change>) {
+    let (old, new) = (records(file, old), records(file, new));
+    for identity in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
+        let (before, after) = (old.get(identity), new.get(identity));
+        if before == after {
+            continue;
+        }
+        let (key, name, _) = identity;
+        let class = effects::record_class(file, key, name, before, after);
+        changes.push(Change {
+            what: format!("{}={name}", effects::spelling(key)),
+            class,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

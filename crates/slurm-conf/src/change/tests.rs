@@ -1,0 +1,101 @@
+use super::*;
+use crate::syntax::parse;
+use pretty_assertions::assert_eq;
+use rstest::rstest;
+
+fn classify(file: File, old: &str, new: &str) -> Class {
+    let read = |text: &str| parse(file, text, &BTreeMap::new()).unwrap();
+    change_class(file, &read(old), &read(new)).class()
+}
+
+fn restart(daemons: &[Daemon]) -> Class {
+    Class::restart(daemons)
+}
+
+fn empty(what: &[MustBeEmpty], daemons: &[Daemon]) -> Class {
+    Class::KillsJobs {
+        must_be_empty: what.iter().cloned().collect(),
+        restart: daemons.iter().copied().collect(),
+    }
+}
+
+const CLUSTER: MustBeEmpty = MustBeEmpty::Cluster;
+
+fn partition(name: &str) -> MustBeEmpty {
+    MustBeEmpty::Partition(name.into())
+}
+
+fn nodes(names: &str) -> MustBeEmpty {
+    MustBeEmpty::Nodes(names.into())
+}
+
+use Daemon::{Sackd, Slurmctld, Slurmd, Slurmdbd, Slurmrestd};
+
+#[rstest]
+#[case::same("MailProg=a", "mailprog=a", Class::None)]
+#[case::comment_quotes_order("A=1\nMailProg=a # x", "MailProg=\"a\"\nA=1", Class::None)]
+#[case::order_of_partitions(
+    "PartitionName=a\nPartitionName=b",
+    "PartitionName=b\nPartitionName=a",
+    Class::None
+)]
+#[case::last_counts("MailProg=b\nMailProg=a", "MailProg=a", Class::None)]
+#[case::plain("MailProg=a", "MailProg=b", Class::Reconfigure)]
+#[case::added("", "MaxNodeCount=2048", Class::Reconfigure)]
+#[case::prolog("Prolog=a", "Prolog=a\nProlog=b", Class::Reconfigure)]
+#[case::unknown("", "BrandNewThing=1", restart(&[Slurmctld, Slurmrestd, Slurmd, Sackd]))]
+#[case::port("SlurmctldPort=6817", "SlurmctldPort=6818", restart(&[Slurmctld, Slurmrestd, Slurmd, Sackd]))]
+#[case::token("AuthAltParameters=a", "AuthAltParameters=b", restart(&[Slurmctld, Slurmrestd]))]
+#[case::backup("SlurmctldHost=a", "SlurmctldHost=a\nSlurmctldHost=b", restart(&[Slurmrestd]))]
+#[case::name("ClusterName=a", "ClusterName=b", Class::Forbidden {
+    why: "the saved state and the accounting records belong to the old name" })]
+#[case::select("SelectType=a", "", empty(&[CLUSTER], &[Slurmctld, Slurmrestd, Slurmd, Sackd]))]
+#[case::partition_added("", "PartitionName=a Nodes=ALL", Class::Reconfigure)]
+#[case::partition_changed("PartitionName=a MaxTime=1", "PartitionName=a MaxTime=2", Class::Reconfigure)]
+#[case::partition_removed("PartitionName=a", "", empty(&[partition("a")], &[]))]
+#[case::partition_renamed("PartitionName=a", "PartitionName=A", empty(&[partition("a")], &[]))]
+#[case::nodeset_removed("NodeSet=a Feature=a", "", empty(&[MustBeEmpty::NodeSet("a".into())], &[]))]
+#[case::node_removed("NodeName=n[1-2]", "", empty(&[nodes("n[1-2]")], &[]))]
+#[case::node_weight("NodeName=n Weight=1", "NodeName=n Weight=2", Class::Reconfigure)]
+#[case::node_cpus("NodeName=n CPUs=1", "NodeName=n CPUs=2", empty(&[nodes("n")], &[Slurmd]))]
+#[case::default_partition(
+    "PartitionName=DEFAULT MaxTime=1",
+    "PartitionName=DEFAULT MaxTime=2",
+    Class::Reconfigure
+)]
+#[case::down("", "DownNodes=n State=DOWN", empty(&[nodes("n")], &[]))]
+#[case::drain("", "DownNodes=n State=DRAIN", Class::Reconfigure)]
+#[case::include("", "Include other.conf", restart(&[Slurmctld, Slurmrestd, Slurmd, Sackd]))]
+fn slurm_conf(#[case] old: &str, #[case] new: &str, #[case] class: Class) {
+    assert_eq!(classify(File::Slurm, old, new), class);
+}
+
+#[test]
+fn the_severest_class_counts_and_gathers_the_others_of_its_kind() {
+    let old = "PartitionName=a\nPartitionName=b\nSlurmdPort=1\nMailProg=x";
+    assert_eq!(
+        classify(File::Slurm, old, "SlurmdPort=2"),
+        empty(&[partition("a"), partition("b")], &[Slurmctld, Slurmd])
+    );
+}
+
+#[rstest]
+#[case(File::Slurmdbd, "StoragePass=a", "StoragePass=b", restart(&[Slurmdbd]))]
+#[case(File::Cgroup, "CgroupPlugin=a", "CgroupPlugin=b", restart(&[Slurmd]))]
+#[case(File::Cgroup, "ConstrainCores=yes", "ConstrainCores=no", Class::Reconfigure)]
+#[case(File::Gres, "Name=gpu File=/a", "Name=gpu File=/b", empty(&[CLUSTER], &[Slurmd]))]
+#[case(File::Gres, "", "NodeName=n1 Name=gpu File=/b", empty(&[nodes("n1")], &[Slurmd]))]
+fn other_files(#[case] file: File, #[case] old: &str, #[case] new: &str, #[case] class: Class) {
+    assert_eq!(classify(file, old, new), class);
+}
+
+#[test]
+fn a_change_never_carries_a_secret() {
+    let read = |text: &str| parse(File::Slurmdbd, text, &BTreeMap::new()).unwrap();
+    let changes = change_class(
+        File::Slurmdbd,
+        &read("StoragePass=hunter2"),
+        &read("StoragePass=hunter3"),
+    );
+    assert!(!format!("{changes:?}").contains("hunter"));
+}
