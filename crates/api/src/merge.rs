@@ -2,7 +2,7 @@
 //!
 //! The rules are those of Kubernetes' strategic merge on the pod schema, on raw JSON, so that unknown fields pass and a
 //! written `false`, `0` or `""` counts:
-//! - absent keeps ours, `null` deletes ours, maps merge key by key, scalars are taken as written;
+//! - absent keeps ours, `null` or `$patch: delete` deletes ours, maps merge key by key, scalars are taken as written;
 //! - keyed lists (`env`, `volumes`, …) merge element by element, ours first, then what the user adds; `[]` adds nothing;
 //! - all other lists are replaced, by `[]` too; only a container's `args` are put behind ours;
 //! - of fields that exclude each other (probe handlers, volume sources, `value`/`valueFrom`) the user's stays alone.
@@ -235,11 +235,11 @@ fn merge_value(shape: Shape, ours: &mut Value, user: &Map<String, Value>) {
             continue;
         }
         match value {
-            Value::Null => {
+            value if is_deletion(value) => {
                 ours.remove(field);
             }
             Value::Object(map) if shape.is_replaced(field) => {
-                ours.insert(field.clone(), without_nulls(&Value::Object(map.clone())));
+                ours.insert(field.clone(), without_deletions(&Value::Object(map.clone())));
             }
             Value::Object(map) => {
                 let slot = ours.entry(field.clone()).or_insert(Value::Null);
@@ -260,12 +260,12 @@ fn merge_value(shape: Shape, ours: &mut Value, user: &Map<String, Value>) {
 
 fn merge_list(rule: &List, ours: &mut Value, user: &[Value]) {
     let Value::Array(ours) = ours else {
-        *ours = user.iter().map(without_nulls).collect();
+        *ours = user.iter().map(without_deletions).collect();
         return;
     };
     match rule {
-        List::Atomic => *ours = user.iter().map(without_nulls).collect(),
-        List::Appended => ours.extend(user.iter().map(without_nulls)),
+        List::Atomic => *ours = user.iter().map(without_deletions).collect(),
+        List::Appended => ours.extend(user.iter().map(without_deletions)),
         List::Keyed { keys, element } => {
             // Elements that the user repeats do not merge with each other: 53/TCP and 53/UDP are two ports.
             let own = ours.len();
@@ -275,10 +275,10 @@ fn merge_list(rule: &List, ours: &mut Value, user: &[Value]) {
                     .take(own)
                     .position(|candidate| same_key(keys, candidate, item));
                 match (position.and_then(|at| ours.get_mut(at)), item) {
-                    (Some(slot), Value::Object(_)) if is_delete(item) => *slot = Value::Null,
+                    (Some(slot), item) if is_deletion(item) => *slot = Value::Null,
+                    (None, item) if is_deletion(item) => {}
                     (Some(slot), Value::Object(map)) => merge_value(*element, slot, map),
-                    (None, Value::Object(_)) if is_delete(item) => {}
-                    (_, item) => ours.push(without_nulls(item)),
+                    (_, item) => ours.push(without_deletions(item)),
                 }
             }
             ours.retain(|item| !item.is_null());
@@ -291,10 +291,9 @@ fn same_key(keys: &[&str], ours: &Value, user: &Value) -> bool {
         .any(|key| matches!((ours.get(key), user.get(key)), (Some(a), Some(b)) if a == b))
 }
 
-fn is_delete(element: &Value) -> bool {
-    element
-        .get("$patch")
-        .is_some_and(|directive| directive == "delete")
+/// `null`, or the directive that survives tools which drop `null`s (Helm, `kubectl apply`).
+fn is_deletion(value: &Value) -> bool {
+    value.is_null() || value.get("$patch").is_some_and(|directive| directive == "delete")
 }
 
 /// Directives of patches are no fields; the API server would refuse them.
@@ -305,15 +304,19 @@ fn is_directive(field: &str) -> bool {
         || field.starts_with("$deleteFromPrimitiveList/")
 }
 
-/// `null` asks for a deletion; where there is nothing of ours to delete, it has done its work.
-pub(crate) fn without_nulls(value: &Value) -> Value {
+/// Where there is nothing of ours to delete, a deletion has done its work.
+pub(crate) fn without_deletions(value: &Value) -> Value {
     match value {
         Value::Object(map) => map
             .iter()
-            .filter(|(field, value)| !value.is_null() && !is_directive(field))
-            .map(|(field, value)| (field.clone(), without_nulls(value)))
+            .filter(|(field, value)| !is_deletion(value) && !is_directive(field))
+            .map(|(field, value)| (field.clone(), without_deletions(value)))
             .collect(),
-        Value::Array(list) => list.iter().map(without_nulls).collect(),
+        Value::Array(list) => list
+            .iter()
+            .filter(|item| !is_deletion(item))
+            .map(without_deletions)
+            .collect(),
         scalar => scalar.clone(),
     }
 }

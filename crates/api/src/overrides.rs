@@ -102,6 +102,7 @@ pub struct PodTemplate {
     pub metadata: Option<Metadata>,
     /// Fields of a core/v1 PodSpec, merged over the operator's by the strategic-merge rules of the pod schema.
     /// Containers are added to the operator's; one that has the name of an operator's container is merged into it.
+    /// `null` takes a field of the operator's away, and so does `$patch: delete`, which tools do not drop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<RawObject>,
 }

@@ -83,9 +83,20 @@ fn parse_go_duration(text: &str) -> Option<std::time::Duration> {
 }
 
 /// A point in time, RFC 3339.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Rfc3339(pub String);
+
+/// The API server lets a list pass where `format: date-time` is asked for. One such object must not keep a watch from
+/// reading all the others, so it is read as a text that is no time.
+impl<'de> Deserialize<'de> for Rfc3339 {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match serde_json::Value::deserialize(deserializer)? {
+            serde_json::Value::String(text) => Self(text),
+            other => Self(other.to_string()),
+        })
+    }
+}
 
 impl Rfc3339 {
     /// The time, or why it is none.
@@ -303,6 +314,12 @@ mod tests {
     #[case("99999999999h", None)]
     fn durations_are_gos(#[case] text: &str, #[case] millis: Option<u128>) {
         assert_eq!(GoDuration::from(text).parse().ok().map(|d| d.as_millis()), millis);
+    }
+
+    #[test]
+    fn a_list_in_place_of_a_time_is_read_as_no_time() {
+        let time: Rfc3339 = serde_json::from_str("[]").unwrap();
+        assert_eq!(time.parse(), Err(ScalarError::Time("[]".to_owned())));
     }
 
     #[rstest]

@@ -90,6 +90,8 @@ fn our_container() -> Container {
     json!({"limits": {"cpu": 2}}))]
 #[case::patch_delete_takes_an_element_out(json!({"env": [{"name": "A", "$patch": "delete"}]}), "/env",
     json!([{"name": "B", "value": "2"}]))]
+#[case::patch_delete_takes_a_field_out(json!({"livenessProbe": {"$patch": "delete"}}), "/livenessProbe", Value::Null)]
+#[case::patch_delete_of_nothing(json!({"startupProbe": {"$patch": "delete"}}), "/startupProbe", Value::Null)]
 #[case::patch_replace_starts_afresh(json!({"securityContext": {"$patch": "replace", "runAsUser": 7}}), "/securityContext",
     json!({"runAsUser": 7}))]
 #[case::a_wrong_type_is_passed_on(json!({"env": {"A": "1"}}), "/env/A", json!("1"))]

@@ -139,7 +139,7 @@ impl Validate for NodeSet {
 
 /// A claim with its amounts in one notation: `1Gi` and `1024Mi` are no change.
 fn canonical(claim: &Value) -> Value {
-    let mut claim = crate::merge::without_nulls(claim);
+    let mut claim = crate::merge::without_deletions(claim);
     for list in ["limits", "requests"] {
         let amounts = claim
             .pointer_mut(&format!("/spec/resources/{list}"))

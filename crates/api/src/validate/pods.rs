@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::merge::without_nulls;
+use crate::merge::without_deletions;
 use crate::overrides::{Metadata, PodTemplate, RawObject, ServiceOverride};
 use crate::scalars::Amount;
 use crate::validate::path::Path;
@@ -24,7 +24,7 @@ const OPERATOR_LABELS: [&str; 5] = [
     label::REVISION_HASH,
 ];
 
-/// Reads raw JSON as a Kubernetes type, or says where it is not one. `null`s are deletions and no values.
+/// Reads raw JSON as a Kubernetes type, or says where it is not one. Deletions are no values.
 pub(crate) fn read<T: DeserializeOwned>(
     path: &Path,
     raw: &RawObject,
@@ -32,7 +32,7 @@ pub(crate) fn read<T: DeserializeOwned>(
     report: &mut Report,
 ) -> Option<T> {
     directives(path, &raw.0, report);
-    let value = without_nulls(&Value::Object(raw.0.clone()));
+    let value = without_deletions(&Value::Object(raw.0.clone()));
     match serde_path_to_error::deserialize(value) {
         Ok(typed) => Some(typed),
         Err(error) => {
