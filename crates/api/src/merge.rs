@@ -226,7 +226,7 @@ fn merge_value(shape: Shape, ours: &mut Value, user: &Map<String, Value>) {
     let Value::Object(ours) = ours else { return };
     if user
         .iter()
-        .any(|(field, value)| shape.is_exclusive(field) && !value.is_null())
+        .any(|(field, value)| shape.is_exclusive(field) && !is_deletion(value))
     {
         ours.retain(|field, _| !shape.is_exclusive(field) || user.contains_key(field));
     }
@@ -259,13 +259,17 @@ fn merge_value(shape: Shape, ours: &mut Value, user: &Map<String, Value>) {
 }
 
 fn merge_list(rule: &List, ours: &mut Value, user: &[Value]) {
+    let wanted = user
+        .iter()
+        .filter(|item| !is_deletion(item))
+        .map(without_deletions);
     let Value::Array(ours) = ours else {
-        *ours = user.iter().map(without_deletions).collect();
+        *ours = wanted.collect();
         return;
     };
     match rule {
-        List::Atomic => *ours = user.iter().map(without_deletions).collect(),
-        List::Appended => ours.extend(user.iter().map(without_deletions)),
+        List::Atomic => *ours = wanted.collect(),
+        List::Appended => ours.extend(wanted),
         List::Keyed { keys, element } => {
             // Elements that the user repeats do not merge with each other: 53/TCP and 53/UDP are two ports.
             let own = ours.len();

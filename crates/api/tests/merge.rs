@@ -350,7 +350,7 @@ proptest! {
             match value {
                 Value::Null => false,
                 Value::Object(map) => map.iter().all(|(key, value)| key != "$patch" && clean(value)),
-                Value::Array(list) => list.iter().all(|item| item.is_null() || clean(item)),
+                Value::Array(list) => list.iter().all(clean),
                 _ => true,
             }
         }
