@@ -66,3 +66,22 @@ material, so that no upgrade and no GitOps sync can exchange a key that daemons 
 {{- with $annotations -}}{{- $_ := set $out "keelson.dev/generate-annotations" (toJson .) -}}{{- end -}}
 {{- $out | toJson -}}
 {{- end -}}
+
+{{- /*
+Charts of other makers render the key Secrets. Helm would delete them on the way to this chart, which does not, and every
+daemon would lose its key: refuse until they are marked to be kept.
+*/ -}}
+{{- define "slurm.guardKeys" -}}
+{{- $namespace := include "slurm.namespace" . -}}
+{{- $doomed := list -}}
+{{- range $value, $ref := dict "slurmKey" (include "slurm.slurmKeyRef" . | fromJson) "jwtKey" (include "slurm.jwtKeyRef" . | fromJson) -}}
+{{- $annotations := lookup "v1" "Secret" $namespace $ref.name | dig "metadata" "annotations" dict -}}
+{{- $rendered := eq (get $annotations "meta.helm.sh/release-name") $.Release.Name -}}
+{{- if and (get $.Values $value).create $rendered (ne (get $annotations "helm.sh/resource-policy") "keep") -}}
+{{- $doomed = append $doomed $ref.name -}}
+{{- end -}}
+{{- end -}}
+{{- with $doomed | uniq | join " " -}}
+{{- fail (printf "this upgrade would delete keys that running daemons use (Secrets %s). Mark them to be kept, then upgrade again: kubectl --namespace %s annotate secret %s helm.sh/resource-policy=keep" . $namespace .) -}}
+{{- end -}}
+{{- end -}}
