@@ -9,27 +9,25 @@
 //!
 //! Pure: values in, values out. Nothing here can fail on what a user wrote; the API server judges the result.
 
-use k8s_openapi::api::core::v1::{Container, PodTemplateSpec, ServiceSpec};
+use k8s_openapi::api::core::v1::ServiceSpec;
 use serde_json::{Map, Value};
 
-use crate::overrides::{Metadata, PodTemplate, RawObject, ServiceOverride};
+use crate::overrides::{RawObject, ServiceOverride};
 
-/// Why a merge gave no result: one of our own objects could not be written as JSON.
+/// Why a merge gave no result.
 #[derive(Debug, thiserror::Error)]
-#[error("the {what} that the operator built cannot be written as JSON")]
-pub struct MergeError {
-    what: &'static str,
-    #[source]
-    source: serde_json::Error,
+pub enum MergeError {
+    /// A bug on our side: no user's value comes into it.
+    #[error("the Service that the operator built cannot be written as JSON")]
+    Service(#[source] serde_json::Error),
 }
 
 /// The operator's container with the user's changes.
-pub fn merge_container(ours: &Container, user: Option<&RawObject>) -> Result<Value, MergeError> {
-    let mut merged = to_json("container", ours)?;
+pub fn merge_container(mut ours: Value, user: Option<&RawObject>) -> Value {
     if let Some(user) = user {
-        merge_value(Shape::Container, &mut merged, &user.0);
+        merge_value(Shape::Container, &mut ours, &user.0);
     }
-    Ok(merged)
+    ours
 }
 
 /// The operator's pod spec with the user's changes. The containers in `ours` may be results of [`merge_container`].
@@ -40,65 +38,10 @@ pub fn merge_pod_spec(mut ours: Value, user: Option<&RawObject>) -> Value {
     ours
 }
 
-/// The operator's pod template with the user's changes: first those to single containers of ours by name (`slurmd`,
-/// `logfile`, …), then those to the whole pod.
-///
-/// Labels and annotations: the object's own (`inherited`), the user's template over them, the operator's over both,
-/// because selectors and rollouts depend on them.
-pub fn merge_pod_template(
-    ours: &PodTemplateSpec,
-    inherited: &Metadata,
-    containers: &[(&str, Option<&RawObject>)],
-    user: Option<&PodTemplate>,
-) -> Result<Value, MergeError> {
-    let written = ours.metadata.clone().unwrap_or_default();
-    let own = Metadata {
-        labels: written.labels,
-        annotations: written.annotations,
-    };
-    let user_metadata = user
-        .and_then(|template| template.metadata.clone())
-        .unwrap_or_default();
-    let metadata = layer_metadata([inherited, &user_metadata, &own]);
-
-    let mut template = to_json("pod template", ours)?;
-    if let Value::Object(fields) = &mut template {
-        let slot = fields
-            .entry("metadata")
-            .or_insert_with(|| Value::Object(Map::new()));
-        for (key, map) in [("labels", metadata.labels), ("annotations", metadata.annotations)] {
-            if let (Value::Object(slot), Some(map)) = (&mut *slot, map) {
-                slot.insert(
-                    key.into(),
-                    map.into_iter().map(|(k, v)| (k, Value::from(v))).collect(),
-                );
-            }
-        }
-        let mut spec = fields.remove("spec").unwrap_or_else(|| Value::Object(Map::new()));
-        for (name, user) in containers {
-            if let (Some(container), Some(user)) = (container_mut(&mut spec, name), user) {
-                merge_value(Shape::Container, container, &user.0);
-            }
-        }
-        let spec = merge_pod_spec(spec, user.and_then(|template| template.spec.as_ref()));
-        fields.insert("spec".into(), spec);
-    }
-    Ok(template)
-}
-
-fn container_mut<'a>(spec: &'a mut Value, name: &str) -> Option<&'a mut Value> {
-    spec.as_object_mut()?
-        .iter_mut()
-        .filter(|(field, _)| matches!(field.as_str(), "containers" | "initContainers"))
-        .filter_map(|(_, list)| list.as_array_mut())
-        .flatten()
-        .find(|container| container.get("name").is_some_and(|n| n == name))
-}
-
 /// The operator's Service with the user's changes. Selector entries of ours stand; a port with our port's name or number
 /// changes ours; `externalIPs` is dropped because it lets a namespace take over foreign traffic (CVE-2020-8554).
 pub fn merge_service_spec(ours: &ServiceSpec, user: Option<&ServiceOverride>) -> Result<Value, MergeError> {
-    let mut merged = to_json("Service", ours)?;
+    let mut merged = serde_json::to_value(ours).map_err(MergeError::Service)?;
     let Some(written) = user.and_then(|service| service.spec.as_ref()) else {
         return Ok(merged);
     };
@@ -115,26 +58,6 @@ pub fn merge_service_spec(ours: &ServiceSpec, user: Option<&ServiceOverride>) ->
         }
     }
     Ok(merged)
-}
-
-/// Labels and annotations of several layers; later layers win.
-pub fn layer_metadata<'a>(layers: impl IntoIterator<Item = &'a Metadata>) -> Metadata {
-    let mut merged = Metadata::default();
-    for layer in layers {
-        for (into, from) in [
-            (&mut merged.labels, &layer.labels),
-            (&mut merged.annotations, &layer.annotations),
-        ] {
-            if let Some(from) = from {
-                into.get_or_insert_default().extend(from.clone());
-            }
-        }
-    }
-    merged
-}
-
-fn to_json(what: &'static str, ours: &impl serde::Serialize) -> Result<Value, MergeError> {
-    serde_json::to_value(ours).map_err(|source| MergeError { what, source })
 }
 
 /// Which part of the pod or Service schema a JSON object is: what its lists and exclusive fields mean depends on it.

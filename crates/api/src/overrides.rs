@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -66,33 +65,6 @@ pub struct Metadata {
     #[schemars(extend("nullable" = true))]
     pub annotations: Option<BTreeMap<String, String>>,
 }
-
-impl Metadata {
-    /// The labels and annotations of a custom resource that its children inherit: all but those by which a tool or we
-    /// ourselves track that one object. Copied to a pod they would restart it at every `kubectl apply`, or make Argo CD
-    /// prune it.
-    pub fn inherited_from(meta: &ObjectMeta) -> Self {
-        let inherit = |map: &Option<BTreeMap<String, String>>| {
-            map.as_ref().map(|map| {
-                let wanted = map
-                    .iter()
-                    .filter(|(key, _)| !NOT_INHERITED.iter().any(|prefix| key.starts_with(prefix)));
-                wanted.map(|(key, value)| (key.clone(), value.clone())).collect()
-            })
-        };
-        Self {
-            labels: inherit(&meta.labels),
-            annotations: inherit(&meta.annotations),
-        }
-    }
-}
-
-const NOT_INHERITED: [&str; 4] = [
-    "kubectl.kubernetes.io/last-applied-configuration",
-    "keelson.dev/",
-    "argocd.argoproj.io/",
-    "meta.helm.sh/",
-];
 
 /// Changes to the pods that the operator builds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{Container, PodTemplateSpec, ServiceSpec};
-use keelson_api::merge::{merge_container, merge_pod_spec, merge_pod_template, merge_service_spec};
-use keelson_api::overrides::{Metadata, PodTemplate, RawObject, ServiceOverride};
+use k8s_openapi::api::core::v1::ServiceSpec;
+use keelson_api::merge::{merge_container, merge_pod_spec, merge_service_spec};
+use keelson_api::overrides::{RawObject, ServiceOverride};
 use pretty_assertions::assert_eq;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -17,8 +15,8 @@ fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-fn our_container() -> Container {
-    read(json!({
+fn our_container() -> Value {
+    json!({
         "name": "slurmd",
         "image": "ours:1",
         "args": ["-Z"],
@@ -29,7 +27,7 @@ fn our_container() -> Container {
         "securityContext": { "privileged": true, "runAsUser": 401, "capabilities": { "add": ["BPF", "SYS_ADMIN"] } },
         "livenessProbe": { "httpGet": { "path": "/livez", "port": "slurmd" }, "failureThreshold": 6, "periodSeconds": 10 },
         "lifecycle": { "preStop": { "exec": { "command": ["scontrol"] } } },
-    }))
+    })
 }
 
 /// What `pointer` holds in our container after the user's change.
@@ -98,7 +96,7 @@ fn our_container() -> Container {
 #[case::an_element_without_a_key_is_passed_on(json!({"env": [{"value": "x"}]}), "/env/2", json!({"value": "x"}))]
 fn containers(#[case] user: Value, #[case] pointer: &str, #[case] expected: Value) {
     let user: RawObject = read(user);
-    let merged = merge_container(&our_container(), Some(&user)).unwrap();
+    let merged = merge_container(our_container(), Some(&user));
     assert_eq!(merged.pointer(pointer).cloned().unwrap_or_default(), expected);
 }
 
@@ -162,84 +160,6 @@ fn our_pod() -> Value {
 fn pods(#[case] user: Value, #[case] pointer: &str, #[case] expected: Value) {
     let merged = merge_pod_spec(our_pod(), Some(&read(user)));
     assert_eq!(merged.pointer(pointer).cloned().unwrap_or_default(), expected);
-}
-
-#[test]
-fn pod_metadata_is_layered_and_ours_wins() {
-    let ours: PodTemplateSpec = read(json!({
-        "metadata": { "labels": { "app": "slurmd" }, "annotations": { "hash": "1" } },
-        "spec": { "containers": [] },
-    }));
-    let map = |pairs: &[(&str, &str)]| {
-        Some(
-            pairs
-                .iter()
-                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-                .collect::<BTreeMap<_, _>>(),
-        )
-    };
-    let inherited = Metadata {
-        labels: map(&[("app", "cr"), ("team", "cr"), ("tier", "cr")]),
-        annotations: map(&[("note", "cr")]),
-    };
-    let template = PodTemplate {
-        metadata: Some(Metadata {
-            labels: map(&[("app", "user"), ("team", "user")]),
-            annotations: None,
-        }),
-        spec: None,
-    };
-    let merged = merge_pod_template(&ours, &inherited, &[], Some(&template)).unwrap();
-    assert_eq!(
-        merged["metadata"],
-        json!({ "labels": { "app": "slurmd", "team": "user", "tier": "cr" },
-                "annotations": { "hash": "1", "note": "cr" } })
-    );
-}
-
-#[test]
-fn container_overrides_come_before_the_template() {
-    let ours: PodTemplateSpec = read(json!({
-        "spec": { "containers": [{ "name": "slurmd", "image": "ours" }],
-                  "initContainers": [{ "name": "logfile", "image": "ours" }] },
-    }));
-    let slurmd: RawObject = read(json!({ "image": "override", "tty": false, "fieldOf2030": 1 }));
-    let logfile: RawObject = read(json!({ "image": "override" }));
-    let template = PodTemplate {
-        metadata: None,
-        spec: Some(read(
-            json!({ "containers": [{ "name": "slurmd", "image": "template" }] }),
-        )),
-    };
-    let containers = [
-        ("slurmd", Some(&slurmd)),
-        ("logfile", Some(&logfile)),
-        ("absent", Some(&slurmd)),
-        ("x", None),
-    ];
-    let merged = merge_pod_template(&ours, &Metadata::default(), &containers, Some(&template)).unwrap();
-    assert_eq!(
-        merged["spec"],
-        json!({ "containers": [{ "name": "slurmd", "image": "template", "tty": false, "fieldOf2030": 1 }],
-                "initContainers": [{ "name": "logfile", "image": "override" }] })
-    );
-}
-
-#[test]
-fn tracking_marks_of_tools_are_not_inherited() {
-    let meta = read(json!({
-        "labels": { "team": "a", "argocd.argoproj.io/instance": "x" },
-        "annotations": { "kubectl.kubernetes.io/last-applied-configuration": "{}", "keelson.dev/paused": "true", "note": "n" },
-    }));
-    let inherited = Metadata::inherited_from(&meta);
-    assert_eq!(
-        inherited.labels,
-        Some(BTreeMap::from([("team".to_owned(), "a".to_owned())]))
-    );
-    assert_eq!(
-        inherited.annotations,
-        Some(BTreeMap::from([("note".to_owned(), "n".to_owned())]))
-    );
 }
 
 #[rstest]

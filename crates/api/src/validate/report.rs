@@ -57,7 +57,8 @@ impl Report {
         self.warnings.extend(other.warnings);
     }
 
-    pub(crate) fn refuse(&mut self, path: &Path, problem: impl Into<String>, remedy: impl Into<String>) {
+    /// Adds a reason to refuse.
+    pub fn refuse(&mut self, path: &Path, problem: impl Into<String>, remedy: impl Into<String>) {
         self.violations.push(Violation {
             path: path.clone(),
             problem: problem.into(),
@@ -65,7 +66,8 @@ impl Report {
         });
     }
 
-    pub(crate) fn warn(&mut self, path: &Path, text: impl Into<String>) {
+    /// Adds something to tell.
+    pub fn warn(&mut self, path: &Path, text: impl Into<String>) {
         self.warnings.push(Warning {
             path: path.clone(),
             text: text.into(),
