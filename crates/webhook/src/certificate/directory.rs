@@ -12,10 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Serving, material, tls, tls::Tls};
 use crate::readiness::Readiness;
 
-/// The kubelet itself takes up to a minute to show a changed Secret, so looking more often gains nothing.
-const LOOK: Duration = Duration::from_secs(10);
-/// Before the first certificate is there, nobody is served.
-const LOOK_AT_START: Duration = Duration::from_millis(500);
+/// Two small files: looking costs less than being told would.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -39,10 +37,9 @@ pub async fn follow(directory: PathBuf, tls: Tls, readiness: Readiness, stop: Ca
     loop {
         let looked = look(&directory, &tls, &mut loaded).await;
         readiness.certificate(looked.err().map(|error| chain(&error)));
-        let pause = if tls.is_loaded() { LOOK } else { LOOK_AT_START };
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(LOOK) => {}
         }
     }
 }

@@ -68,10 +68,6 @@ impl Tls {
         Ok(())
     }
 
-    pub fn is_loaded(&self) -> bool {
-        self.current.key.load().is_some()
-    }
-
     pub fn server_config(&self) -> Result<ServerConfig, Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()

@@ -1,0 +1,418 @@
+//! The server as a whole, on the loopback: what it takes, what it bounds, how it changes its certificate and how it goes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that panics is a test that fails"
+)]
+
+mod support;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use support::{Authority, Server, cluster, https, path_of, review};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::task::AbortOnDropHandle;
+
+fn nodeset() -> Value {
+    json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
+        "metadata": { "name": "workers", "namespace": support::NAMESPACE },
+        "spec": { "controllerRef": { "name": "slurm" }, "replicas": 3 },
+    })
+}
+
+/// Asks for a NodeSet that is right; the answer, or what went wrong.
+async fn ask(client: &reqwest::Client, url: &str) -> Result<(), String> {
+    let sent = client
+        .post(url)
+        .json(&review("CREATE", "NodeSet", None, Some(&nodeset())))
+        .send();
+    let answer = sent.await.map_err(|error| format!("{error:?}"))?;
+    let status = answer.status();
+    let body: Value = answer
+        .json()
+        .await
+        .map_err(|error| format!("{status}: {error:?}"))?;
+    if body["response"]["allowed"] == true {
+        Ok(())
+    } else {
+        Err(body.to_string())
+    }
+}
+
+/// Asks from several tasks until dropped or stopped, and remembers what failed.
+struct Load {
+    stop: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
+    tasks: Vec<AbortOnDropHandle<Vec<String>>>,
+}
+
+impl Load {
+    fn start(clients: Vec<reqwest::Client>, url: &str) -> Self {
+        let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let tasks = clients
+            .into_iter()
+            .map(|client| {
+                let (stop, asked, url) = (Arc::clone(&stop), Arc::clone(&asked), url.to_owned());
+                AbortOnDropHandle::new(tokio::spawn(async move {
+                    let mut failures = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        failures.extend(ask(&client, &url).await.err());
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                    failures
+                }))
+            })
+            .collect();
+        Self { stop, asked, tasks }
+    }
+
+    async fn finish(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            let failures = task.await.unwrap();
+            assert!(
+                failures.is_empty(),
+                "{} failed: {:?}",
+                failures.len(),
+                failures.first()
+            );
+        }
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// Keeps its connections, as the API server does.
+fn keeping(authorities: &[&Authority]) -> reqwest::Client {
+    https(authorities)
+}
+
+/// Opens a connection for each request.
+fn fresh(authorities: &[&Authority]) -> reqwest::Client {
+    let certificates = authorities
+        .iter()
+        .map(|a| reqwest::Certificate::from_pem(a.pem.as_bytes()).unwrap());
+    reqwest::Client::builder()
+        .tls_certs_only(certificates)
+        .pool_max_idle_per_host(0)
+        .http1_only()
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn certificates_and_authorities_change_under_load_without_a_failure() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let server = Server::start(cluster(vec![]), &old, |_| {}).await;
+    let url = server.url(&path_of("NodeSet"));
+    // Both are trusted while one follows the other.
+    let both = [&old, &new];
+    let load = Load::start(
+        vec![keeping(&both), keeping(&both), fresh(&both), fresh(&both)],
+        &url,
+    );
+    for authority in [&old, &new, &old, &new] {
+        authority.write_certificate(server.certificates.path());
+        let client = fresh(&[authority]);
+        let begun = Instant::now();
+        while ask(&client, &url).await.is_err() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "the new certificate was not loaded"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    assert!(
+        ask(&fresh(&[&old]), &url).await.is_err(),
+        "the old authority still counts"
+    );
+    assert!(load.finish().await > 50);
+}
+
+#[tokio::test]
+async fn half_a_certificate_is_not_loaded() {
+    let authority = Authority::new();
+    let server = Server::start(cluster(vec![]), &authority, |_| {}).await;
+    std::fs::write(server.certificates.path().join("tls.crt"), "nonsense").unwrap();
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    ask(&fresh(&[&authority]), &server.url(&path_of("NodeSet")))
+        .await
+        .unwrap();
+    assert!(server.is_ready().await);
+}
+
+/// Connections go to a replica that is ready when they are opened, and stay there: what a Service does.
+async fn balance(
+    replicas: watch::Receiver<Vec<(SocketAddr, SocketAddr)>>,
+) -> (SocketAddr, AbortOnDropHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = tokio::spawn(async move {
+        let mut turn = 0;
+        loop {
+            let (mut from, _) = listener.accept().await.unwrap();
+            let candidates = replicas.borrow().clone();
+            turn += 1;
+            let mut chosen = None;
+            for offset in 0..candidates.len() {
+                let (serving, health) = candidates[(turn + offset) % candidates.len()];
+                let ready = reqwest::get(format!("http://{health}/readyz")).await;
+                if ready.is_ok_and(|answer| answer.status().is_success()) {
+                    chosen = Some(serving);
+                    break;
+                }
+            }
+            let chosen = chosen.expect("no replica is ready");
+            tokio::spawn(async move {
+                let mut to = tokio::net::TcpStream::connect(chosen).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            });
+        }
+    });
+    (address, AbortOnDropHandle::new(task))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_are_replaced_under_load_without_a_failure() {
+    let authority = Authority::new();
+    let start = || {
+        Server::start(cluster(vec![]), &authority, |options| {
+            options.drain = Duration::from_millis(700);
+        })
+    };
+    let mut replicas = vec![start().await, start().await];
+    let addresses = |replicas: &[Server]| replicas.iter().map(|r| (r.address, r.health)).collect::<Vec<_>>();
+    let (told, known) = watch::channel(addresses(&replicas));
+    let (address, _balancer) = balance(known).await;
+    let clients = vec![
+        keeping(&[&authority]),
+        keeping(&[&authority]),
+        fresh(&[&authority]),
+    ];
+    let load = Load::start(clients, &format!("https://{address}{}", path_of("NodeSet")));
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        replicas.push(start().await);
+        told.send_replace(addresses(&replicas));
+        let leaving = replicas.remove(0);
+        leaving.stop.cancel();
+        leaving.running.await.unwrap().unwrap();
+        told.send_replace(addresses(&replicas));
+    }
+    assert!(load.finish().await > 50);
+}
+
+#[tokio::test]
+async fn a_replica_that_leaves_says_so_and_still_answers() {
+    let authority = Authority::new();
+    let server = Server::start(cluster(vec![]), &authority, |options| {
+        options.drain = Duration::from_secs(2);
+    })
+    .await;
+    let url = server.url(&path_of("NodeSet"));
+    let client = reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_pem(authority.pem.as_bytes()).unwrap()])
+        .http1_only()
+        .build()
+        .unwrap();
+    let question = review("CREATE", "NodeSet", None, Some(&nodeset()));
+    let before = client.post(&url).json(&question).send().await.unwrap();
+    assert_eq!(before.headers().get("connection"), None);
+    server.stop.cancel();
+    while server.is_ready().await {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let live = reqwest::get(format!("http://{}/healthz", server.health))
+        .await
+        .unwrap();
+    assert!(
+        live.status().is_success(),
+        "a process that leaves is not to be killed"
+    );
+    let during = client.post(&url).json(&question).send().await.unwrap();
+    assert_eq!(during.headers()["connection"], "close");
+    let answer: Value = during.json().await.unwrap();
+    assert_eq!(answer["response"]["allowed"], true);
+    server.running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_told_so() {
+    let authority = Authority::new();
+    let server = Server::start(cluster(vec![]), &authority, |options| {
+        options.limits.body = 10_000;
+    })
+    .await;
+    let client = https(&[&authority]);
+    let url = server.url(&path_of("NodeSet"));
+    let send = async |body: String| client.post(&url).body(body).send().await.unwrap();
+    assert_eq!(send("{}".into()).await.status(), 400);
+    assert_eq!(send("nonsense".into()).await.status(), 400);
+    assert_eq!(send(" ".repeat(20_000)).await.status(), 413);
+    assert_eq!(client.get(&url).send().await.unwrap().status(), 405);
+    assert_eq!(
+        client.post(server.url("/else")).send().await.unwrap().status(),
+        404
+    );
+    ask(&client, &url).await.unwrap();
+}
+
+/// A cluster that never answers reads of `ConfigMap`s.
+fn silent_about_config_maps() -> kube::Client {
+    use axum::{body::Body, http};
+    kube::Client::new(
+        tower::service_fn(async |request: http::Request<kube::client::Body>| {
+            if request.uri().path().contains("configmaps")
+                || request.uri().query().is_some_and(|q| q.contains("watch=true"))
+            {
+                std::future::pending::<()>().await;
+            }
+            let list = json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "1" }, "items": [] });
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(list.to_string())))
+        }),
+        support::NAMESPACE,
+    )
+}
+
+fn controller_with_files() -> Value {
+    json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
+        "metadata": { "name": "slurm", "namespace": support::NAMESPACE },
+        "spec": {
+            "slurmKeyRef": { "name": "k", "key": "k" }, "jwtKeyRef": { "name": "k", "key": "j" },
+            "configFileRefs": [{ "name": "files" }],
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_cluster_that_does_not_answer_warns_and_refuses_nothing() {
+    let authority = Authority::new();
+    let server = Server::start(silent_about_config_maps(), &authority, |_| {}).await;
+    let question = review("CREATE", "Controller", None, Some(&controller_with_files()));
+    let sent = https(&[&authority])
+        .post(server.url(&path_of("Controller")))
+        .json(&question)
+        .send();
+    let answer: Value = sent.await.unwrap().json().await.unwrap();
+    assert_eq!(answer["response"]["allowed"], true);
+    assert!(
+        answer["response"]["warnings"][0]
+            .as_str()
+            .unwrap()
+            .contains("was not checked"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn what_takes_too_long_ends_and_others_wait_for_their_turn() {
+    let authority = Authority::new();
+    let server = Server::start(silent_about_config_maps(), &authority, |options| {
+        options.limits.concurrent = 1;
+        options.limits.time = Duration::from_millis(1500);
+    })
+    .await;
+    let client = https(&[&authority]);
+    let slow = review("CREATE", "Controller", None, Some(&controller_with_files()));
+    let begun = Instant::now();
+    let slow = client.post(server.url(&path_of("Controller"))).json(&slow).send();
+    let quick = async {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let quick = review("CREATE", "NodeSet", None, Some(&nodeset()));
+        let answer = client
+            .post(server.url(&path_of("NodeSet")))
+            .json(&quick)
+            .send()
+            .await
+            .unwrap();
+        (answer.status(), begun.elapsed())
+    };
+    let (slow, (quick, waited)) = tokio::join!(slow, quick);
+    assert_eq!(slow.unwrap().status(), 504);
+    assert_eq!(quick, 200);
+    assert!(
+        waited >= Duration::from_millis(1400),
+        "it did not wait for its turn: {waited:?}"
+    );
+}
+
+#[tokio::test]
+async fn reviews_are_counted() {
+    let authority = Authority::new();
+    let server = Server::start(cluster(vec![]), &authority, |_| {}).await;
+    let client = https(&[&authority]);
+    ask(&client, &server.url(&path_of("NodeSet"))).await.unwrap();
+    let mut wrong = nodeset();
+    wrong["spec"]["replicas"] = json!(-1);
+    let question = review("CREATE", "NodeSet", None, Some(&wrong));
+    client
+        .post(server.url(&path_of("NodeSet")))
+        .json(&question)
+        .send()
+        .await
+        .unwrap();
+    let text = reqwest::get(format!("http://{}/metrics", server.metrics))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    for expected in [
+        r#"keelson_admission_reviews_total{kind="nodeset",operation="create",verdict="warned"} 1"#,
+        r#"keelson_admission_reviews_total{kind="nodeset",operation="create",verdict="denied"} 1"#,
+        r#"keelson_admission_seconds_count{kind="nodeset"} 2"#,
+        "keelson_admission_in_flight 0",
+        "keelson_certificate_expiry_timestamp_seconds",
+    ] {
+        assert!(text.contains(expected), "no {expected} in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_gets_the_topology_of_its_node_and_others_are_left_alone() {
+    let authority = Authority::new();
+    let topology = "topology.slinky.slurm.net/spec";
+    let server = Server::start(
+        cluster(vec![
+            json!({ "kind": "Pod", "metadata": { "name": "worker", "labels": { "app.kubernetes.io/name": "slurmd" } } }),
+            json!({ "kind": "Pod", "metadata": { "name": "other" } }),
+            json!({ "kind": "Node", "metadata": { "name": "node-1", "annotations": { topology: "t:s1" } } }),
+        ]),
+        &authority,
+        |_| {},
+    )
+    .await;
+    let client = https(&[&authority]);
+    for (pod, node, patched) in [
+        ("worker", "node-1", true),
+        ("other", "node-1", false),
+        ("nobody", "node-1", false),
+        ("worker", "gone", false),
+    ] {
+        let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod }, "target": { "name": node } });
+        let question = review("CREATE", "Binding", None, Some(&binding));
+        let sent = client
+            .post(server.url(keelson_webhook::BINDING_PATH))
+            .json(&question)
+            .send();
+        let answer: Value = sent.await.unwrap().json().await.unwrap();
+        assert_eq!(answer["response"]["allowed"], true);
+        assert_eq!(
+            answer["response"]["patch"].is_string(),
+            patched,
+            "{pod} on {node}: {answer}"
+        );
+    }
+}

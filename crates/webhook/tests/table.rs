@@ -1,0 +1,183 @@
+//! Every row of what is accepted and refused, asked of the server over HTTPS.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that panics is a test that fails"
+)]
+
+mod rows;
+mod support;
+
+use rows::{Judge, Row, Table, context, merge, tables};
+use serde_json::{Value, json};
+use support::{Authority, NAMESPACE, Server, cluster, https, path_of, review};
+
+/// What an answer says, for a comparison with a row.
+struct Answer {
+    refusal: Option<String>,
+    warnings: Vec<String>,
+}
+
+fn read(answer: &Value) -> Answer {
+    let response = &answer["response"];
+    let texts = |list: &Value| -> Vec<String> {
+        let list = list.as_array().cloned().unwrap_or_default();
+        list.iter()
+            .map(|text| text.as_str().unwrap().to_owned())
+            .collect()
+    };
+    Answer {
+        refusal: (response["allowed"] == false)
+            .then(|| response["status"]["message"].as_str().unwrap().to_owned()),
+        warnings: texts(&response["warnings"]),
+    }
+}
+
+/// Why an answer is not what the row says.
+fn complaint(row: &Row, answer: &Answer) -> Option<String> {
+    let Answer { refusal, warnings } = answer;
+    match refusal {
+        Some(refusal) if row.refused.is_empty() => return Some(format!("refused: {refusal}")),
+        None if !row.refused.is_empty() => return Some("accepted".to_owned()),
+        Some(refusal) => {
+            if let Some(missing) = row.refused.iter().find(|text| !refusal.contains(*text)) {
+                return Some(format!("refused without {missing:?}: {refusal}"));
+            }
+        }
+        None => {}
+    }
+    if row.warns.is_empty() && !warnings.is_empty() {
+        return Some(format!("warned: {warnings:?}"));
+    }
+    let missing = row
+        .warns
+        .iter()
+        .find(|text| !warnings.iter().any(|warning| warning.contains(*text)));
+    missing.map(|missing| format!("did not warn of {missing:?}: {warnings:?}"))
+}
+
+fn question(table: &Table, number: usize, row: &Row) -> Value {
+    let object = table.object(number, row, NAMESPACE);
+    match &row.then {
+        None => review("CREATE", &table.kind, None, Some(&object)),
+        Some(then) => {
+            let mut changed = object.clone();
+            merge(&mut changed, then);
+            review("UPDATE", &table.kind, Some(&object), Some(&changed))
+        }
+    }
+}
+
+fn in_namespace(mut objects: Vec<Value>) -> Vec<Value> {
+    for (object, number) in objects.iter_mut().zip(1..) {
+        object["metadata"]["namespace"] = json!(NAMESPACE);
+        object["metadata"]["uid"] = json!(format!("uid-{number}"));
+        object["metadata"]["resourceVersion"] = json!("1");
+    }
+    objects
+}
+
+#[tokio::test]
+async fn every_row_is_answered_as_it_says() {
+    let authority = Authority::new();
+    let server = Server::start(cluster(in_namespace(context())), &authority, |_| {}).await;
+    let client = https(&[&authority]);
+    let (mut asked, mut complaints) = (0, Vec::new());
+    for table in tables() {
+        for (number, row) in table.rows.iter().enumerate() {
+            // What schema and CEL refuse does not come to us.
+            if row.by != Judge::Webhook {
+                continue;
+            }
+            let sent = client
+                .post(server.url(&path_of(&table.kind)))
+                .json(&question(&table, number, row))
+                .send();
+            let answer: Value = sent.await.unwrap().json().await.unwrap();
+            asked += 1;
+            if let Some(complaint) = complaint(row, &read(&answer)) {
+                complaints.push(format!("{} {number} ({}): {complaint}", table.kind, row.name));
+            }
+        }
+    }
+    assert!(
+        complaints.is_empty(),
+        "{} of {asked}:\n{}",
+        complaints.len(),
+        complaints.join("\n")
+    );
+    assert!(asked >= 150, "only {asked} rows");
+}
+
+#[tokio::test]
+async fn deletion_is_never_refused_and_says_what_it_means() {
+    let authority = Authority::new();
+    let context = in_namespace(context());
+    let server = Server::start(cluster(context.clone()), &authority, |_| {}).await;
+    let client = https(&[&authority]);
+    let mut immediate = context
+        .iter()
+        .find(|object| object["kind"] == "NodeSet")
+        .unwrap()
+        .clone();
+    immediate["spec"]["deletionPolicy"] = json!("Immediate");
+    immediate["spec"]["volumeClaimTemplates"] = json!([{ "metadata": { "name": "s" } }]);
+    immediate["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({ "whenDeleted": "Delete" });
+    let find = |kind: &str| context.iter().find(|object| object["kind"] == kind).unwrap();
+    for (kind, object, expected) in [
+        (
+            "Controller",
+            find("Controller"),
+            vec![
+                "NodeSets that use it are deleted too: busy",
+                "LoginSets that use it are deleted too: front",
+            ],
+        ),
+        (
+            "Accounting",
+            find("Accounting"),
+            vec!["Controllers that use it are deleted too: taken"],
+        ),
+        (
+            "RestApi",
+            find("RestApi"),
+            vec!["cannot drain, update or remove workers of NodeSets busy"],
+        ),
+        (
+            "NodeSet",
+            find("NodeSet"),
+            vec!["drains its workers first", "keelson.dev/force-delete=true"],
+        ),
+        (
+            "NodeSet",
+            &immediate,
+            vec![
+                "deletionPolicy is Immediate",
+                "volumes of NodeSet busy's workers are deleted",
+            ],
+        ),
+        ("LoginSet", find("LoginSet"), vec!["are cut off"]),
+        ("Token", find("Token"), vec!["valid until it expires"]),
+    ] {
+        for path in [path_of(kind), keelson_webhook::DELETION_PATH.to_owned()] {
+            let question = review("DELETE", kind, Some(object), None);
+            let answer: Value = client
+                .post(server.url(&path))
+                .json(&question)
+                .send()
+                .await
+                .unwrap()
+                .json()
+                .await
+                .unwrap();
+            let Answer { refusal, warnings } = read(&answer);
+            assert_eq!(refusal, None, "{kind}");
+            let all = warnings.join("\n");
+            for text in &expected {
+                assert!(all.contains(text), "{kind}: no {text:?} in {all}");
+            }
+        }
+    }
+}
