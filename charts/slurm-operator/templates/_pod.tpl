@@ -72,10 +72,8 @@ readinessProbe:
 {{- $args := list .name
     (printf "--zap-log-level=%v" $component.logLevel)
     (printf "--health-addr=:%d" (int $component.healthPort))
-    (printf "--metrics-addr=%s" (eq (int $component.metricsPort) 0 | ternary "0" (printf ":%d" (int $component.metricsPort))))
-    (printf "--leader-elect-namespace=%s" (include "operator.namespace" .root)) -}}
+    (printf "--metrics-addr=%s" (eq (int $component.metricsPort) 0 | ternary "0" (printf ":%d" (int $component.metricsPort)))) -}}
 {{- if $component.metricsSecure -}}{{- $args = append $args "--metrics-secure" -}}{{- end -}}
-{{- if $component.leaderElection -}}{{- $args = append $args "--leader-elect" -}}{{- end -}}
 {{- with $component.namespaces -}}
 {{- $args = append $args (printf "--namespaces=%s" (include "operator.namespaceList" . | fromJsonArray | join ",")) -}}
 {{- end -}}

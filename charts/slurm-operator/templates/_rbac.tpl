@@ -44,7 +44,10 @@ subjects:
     name: {{ $account }}
     namespace: {{ $home }}
 {{- end }}
-{{- $roles := list (dict "namespace" $home "name" (printf "%s-home" $role) "rules" .home) -}}
+{{- $roles := list -}}
+{{- with .home -}}
+{{- $roles = append $roles (dict "namespace" $home "name" (printf "%s-home" $role) "rules" .) -}}
+{{- end -}}
 {{- range .namespaces -}}
 {{- $roles = append $roles (dict "namespace" . "name" $role "rules" $arg.watched) -}}
 {{- end -}}
