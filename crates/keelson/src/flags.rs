@@ -109,6 +109,57 @@ pub struct Webhook {
     /// Address of the metrics; 0 switches them off.
     #[arg(long, default_value = "0")]
     pub metrics_addr: String,
+    /// Serve metrics over TLS, only to those whom the cluster allows it.
+    #[arg(long, action = go_switch!(), default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub metrics_secure: bool,
+    /// Accepted for compatibility; HTTP/2 is spoken with whoever offers it.
+    #[arg(long, action = go_switch!(), default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub enable_http2: bool,
+    /// Accepted for compatibility; replicas need no leader.
+    #[arg(long, action = go_switch!(), default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub leader_elect: bool,
+    /// Accepted for compatibility.
+    #[arg(long, default_value = "")]
+    pub leader_elect_namespace: String,
+    /// Namespaces whose objects are compared with each other, separated by commas; all when empty.
+    #[arg(long, value_delimiter = ',')]
+    pub namespaces: Vec<String>,
+    /// Path of a kubeconfig; the pod's service account when absent.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// How long requests are still taken after the request to stop, such as 5s: until everyone has heard of it.
+    #[arg(long, default_value = "5s")]
+    pub drain: String,
+    #[command(flatten)]
+    pub certificate: Certificate,
     #[command(flatten)]
     pub log: Log,
+}
+
+#[derive(Debug, Args)]
+pub struct Certificate {
+    /// Directory with tls.crt and tls.key that somebody else keeps; not used with --cert-secret.
+    #[arg(long, default_value = "/tmp/k8s-webhook-server/serving-certs")]
+    pub cert_dir: PathBuf,
+    /// Make the certificate and keep it in this Secret.
+    #[arg(long)]
+    pub cert_secret: Option<String>,
+    /// Namespace of the Secret and of the Service; this pod's own when absent.
+    #[arg(long, env = "POD_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Service that the API server calls.
+    #[arg(long, default_value = "slurm-operator-webhook")]
+    pub service_name: String,
+    /// Webhook configurations, validating and mutating, that are told whom to trust.
+    #[arg(long, default_value = "slurm-operator-webhook")]
+    pub webhook_configuration: String,
+    /// How long a certificate that we make is good; it is replaced after two thirds of that.
+    #[arg(long, default_value = "2160h")]
+    pub cert_lifetime: String,
+    /// How long an authority that we make is good; it is replaced after two thirds of that.
+    #[arg(long, default_value = "43800h")]
+    pub ca_lifetime: String,
+    /// How long API servers get to learn of a new authority before it is used.
+    #[arg(long, default_value = "30s")]
+    pub ca_settle: String,
 }

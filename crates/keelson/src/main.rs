@@ -3,6 +3,8 @@
 mod flags;
 mod logging;
 mod operator;
+mod process;
+mod webhook;
 
 use std::{
     ffi::OsString,
@@ -32,7 +34,7 @@ enum Command {
     /// Runs the controllers.
     Operator(Box<flags::Operator>),
     /// Serves admission of the custom resources.
-    Webhook(flags::Webhook),
+    Webhook(Box<flags::Webhook>),
     /// Prints the custom resource definitions.
     Crds,
     /// Prints the version.
@@ -52,12 +54,7 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     match Cli::parse_from(with_subcommand(std::env::args_os())).command {
         Command::Operator(flags) => operator::run(*flags),
-        Command::Webhook(flags) => {
-            anyhow::bail!(
-                "the webhook is not part of this build; it was to listen on {}",
-                flags.server_addr
-            )
-        }
+        Command::Webhook(flags) => webhook::run(&flags),
         Command::Crds => print(&crds()?),
         Command::Version => print(&format!("keelson {}\n", env!("CARGO_PKG_VERSION"))),
     }
@@ -140,6 +137,27 @@ mod tests {
         assert_eq!(flags.namespaces, ["a", "b"]);
         assert_eq!(flags.workers.nodeset_workers, 4);
         assert_eq!(flags.propagated_node_conditions, ["GPUHealthy"]);
+    }
+
+    #[test]
+    fn the_peers_webhook_flags_are_understood() {
+        let command = parse(&[
+            "slurm-operator-webhook",
+            "--zap-log-level=info",
+            "--health-addr=:8081",
+            "--metrics-addr=0",
+            "--metrics-secure=false",
+            "--enable-http2",
+            "--leader-elect",
+            "--leader-elect-namespace=slinky",
+            "--server-addr=:9443",
+            "--namespaces=a,b",
+        ]);
+        let Ok(Command::Webhook(flags)) = command else {
+            panic!("{command:?}")
+        };
+        assert_eq!(flags.namespaces, ["a", "b"]);
+        assert_eq!(flags.certificate.cert_secret, None);
     }
 
     #[test]

@@ -3,12 +3,8 @@
 use anyhow::Context as _;
 use keelson_operator::{Options, Settings, Workers, cluster_domain};
 use keelson_runtime::{client, serve::listen_address};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
-use crate::{flags, logging};
-
-const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+use crate::{flags, logging, process};
 
 pub fn run(flags: flags::Operator) -> anyhow::Result<()> {
     logging::start(&flags.log)?;
@@ -21,7 +17,7 @@ pub fn run(flags: flags::Operator) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = client::connect(flags.kubeconfig.as_deref()).await?;
-        let stop = stop_on_signal()?;
+        let stop = process::stop_on_signal()?;
         keelson_operator::run(client, options(&flags)?, stop)
             .await
             .context("the operator ended")
@@ -32,9 +28,7 @@ fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
     let lease_namespace = match (flags.leader_elect, flags.leader_elect_namespace.as_str()) {
         (false, _) => None,
         (true, "") => {
-            let namespace = std::fs::read_to_string(NAMESPACE_FILE)
-                .context("--leader-elect-namespace must be set outside of a pod")?;
-            Some(namespace.trim().to_owned())
+            Some(process::own_namespace().context("--leader-elect-namespace must be set outside of a pod")?)
         }
         (true, namespace) => Some(namespace.to_owned()),
     };
@@ -73,20 +67,4 @@ fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
             cluster_domain: cluster_domain(&resolv_conf),
         },
     })
-}
-
-/// SIGTERM and SIGINT end the process in order; the work under way is finished first.
-fn stop_on_signal() -> anyhow::Result<CancellationToken> {
-    let stop = CancellationToken::new();
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let token = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("asked to stop");
-        token.cancel();
-    });
-    Ok(stop)
 }
