@@ -72,11 +72,7 @@ impl Cluster {
 
     /// Starts a cluster, or checks the one that already runs. What an earlier start left half done is taken away first.
     pub fn start(wanted: &Wanted, progress: &Progress) -> Result<(Self, bool)> {
-        ensure!(
-            (1..=NODES_MAX).contains(&wanted.nodes),
-            "--nodes {}: a cluster has 1 to {NODES_MAX} real nodes; use --kwok for more",
-            wanted.nodes
-        );
+        check(&wanted.name, wanted.nodes)?;
         let layout = Layout::of(&wanted.name)?;
         let _lock = lock(&layout)?;
         let host = Host::inspect()?;
@@ -391,6 +387,16 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// Refuses what no cluster can be.
+pub fn check(name: &str, nodes: u8) -> Result<()> {
+    Layout::of(name)?;
+    ensure!(
+        (1..=NODES_MAX).contains(&nodes),
+        "--nodes {nodes}: a cluster has 1 to {NODES_MAX} real nodes; use --kwok for more"
+    );
+    Ok(())
 }
 
 /// How the cluster is doing.

@@ -54,13 +54,13 @@ pub fn up(options: &Up) -> Result<()> {
 
 /// Builds what a cluster needs and starts it; a running one is checked.
 pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32) -> Result<Cluster> {
+    // Before anything that takes minutes.
+    cluster::check(name, nodes)?;
     let cache = Cache::open()?;
     host::require(cache.root())?;
     let packages: Vec<&str> = host::PACKAGES.iter().chain(image::PACKAGES).copied().collect();
     host::ensure_packages(progress, &cache.root().join("logs/apt.log"), &packages)?;
     host::require_network()?;
-    // Whatever this waits for would be wrong if the name cannot be used.
-    Layout::of(name)?;
     let binaries = Binaries::build(&cache, progress)?;
     let images = workspace::build_images(&cache, progress)?;
     let coredns = image::coredns(&cache, &binaries.coredns)?;

@@ -27,7 +27,7 @@ fn pod(name: &str, node: &str, script: &str) -> String {
 const SERVE: &str = r#"exec perl -MIO::Socket::INET -e '
   my $server = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die;
   $| = 1; print "serving\n";
-  while (my $client = $server->accept) { my $line = <$client>; print $client "HTTP/1.0 200 OK\r\n\r\nahoy\n"; close $client }'"#;
+  while (my $client = $server->accept) { 1 while defined($_ = <$client>) && !/^\r?\n$/; print $client "HTTP/1.0 200 OK\r\n\r\nahoy\n"; close $client }'"#;
 
 #[test]
 fn pods_on_two_nodes_talk_by_service_name() -> Result<()> {
