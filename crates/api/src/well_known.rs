@@ -202,6 +202,14 @@ pub mod reason {
     pub const ISSUED: &str = "Issued";
     /// Token: its lifetime is over and it is not to be refreshed.
     pub const EXPIRED: &str = "Expired";
+    /// Token: the signing key changed since, and it is not to be refreshed.
+    pub const KEY_CHANGED: &str = "KeyChanged";
+    /// Accounting: slurmdbd cannot reach its database, or is refused by it.
+    pub const DATABASE_UNUSABLE: &str = "DatabaseUnusable";
+    /// Not ready: the daemon ended with an error and is started again.
+    pub const DAEMON_ENDED: &str = "DaemonEnded";
+    /// Not ready: Kubernetes cannot schedule the pod or start its container.
+    pub const POD_HELD: &str = "PodHeld";
     /// ReservationCreated is True (the peer's word).
     pub const RESERVATION_CREATED: &str = "Created";
     /// ReservationCreated is False (the peer's word).

@@ -239,10 +239,10 @@ fn references_of_nodeset(nodeset: &NodeSet) -> Vec<String> {
 }
 
 fn references_of_token(token: &Token) -> Vec<String> {
-    token
-        .spec
-        .jwt_key()
-        .into_iter()
-        .map(|key| secret(token, &key.name))
+    let key = token.spec.jwt_key().map(|key| key.name.clone());
+    // The Secret that the token goes into counts even while it is somebody else's: the wait for it to go ends some day.
+    key.into_iter()
+        .chain([token.secret_name()])
+        .map(|name| secret(token, &name))
         .collect()
 }

@@ -2,6 +2,7 @@
 //!
 //! A folder per kind, each with the same steps: observe, validate, build or plan, apply or act, status.
 
+mod accounting;
 mod caches;
 mod children;
 mod conditions;
@@ -14,6 +15,7 @@ mod problem;
 mod restapi;
 mod run;
 mod secrets;
+mod token;
 mod triggers;
 mod watches;
 mod written;

@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     caches::Caches,
     context::{Context, Settings},
-    controller, loginset, restapi,
+    accounting, controller, loginset, restapi, token,
     triggers::{Queues, Triggers},
     watches,
 };
@@ -207,6 +207,14 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         a_loop("loginset", workers.loginset).run(
             Arc::clone(&queues.loginset),
             with(&context, loginset::MANAGER, loginset::reconcile)
+        ),
+        a_loop("accounting", workers.accounting).run(
+            Arc::clone(&queues.accounting),
+            with(&context, accounting::MANAGER, accounting::reconcile)
+        ),
+        a_loop("token", workers.token).run(
+            Arc::clone(&queues.token),
+            with(&context, token::MANAGER, token::reconcile)
         ),
         safety_net(&context, stop),
     );

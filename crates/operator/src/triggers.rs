@@ -110,6 +110,13 @@ impl Triggers {
             .add(Key::new(pod.namespace().unwrap_or_default(), instance));
     }
 
+    /// A pod of slurmdbd changed: the same.
+    pub fn slurmdbd_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
+        self.queues
+            .accounting
+            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
+    }
+
     /// A Kubernetes node changed: the NodeSets with workers on it, and those that want one on every node.
     pub fn node(&self, name: &str) {
         for pod in self.caches.pods.find(NODE, name) {

@@ -69,17 +69,20 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
     watches.namespaced(&children, &subscriber(revisions, on, |on, child| on.child(child)));
     watches.namespaced(&children, &subscriber(claims, on, |on, child| on.child(child)));
     // Only pods of Slurm: a cluster's other pods are many and none of ours.
-    let of_slurm = format!("{} in ({},{})", label::APP, app::SLURMCTLD, app::SLURMD);
+    let of_slurm = format!(
+        "{} in ({},{},{})",
+        label::APP,
+        app::SLURMCTLD,
+        app::SLURMD,
+        app::SLURMDBD
+    );
     let mut pod_subscriber = subscriber(pods, on, |on, pod: &Pod| {
         on.child(pod);
-        if pod
-            .labels()
-            .get(label::APP)
-            .is_some_and(|name| name == app::SLURMCTLD)
-        {
-            if let Some(instance) = pod.labels().get(label::INSTANCE) {
-                on.slurmctld_pod(pod, instance);
-            }
+        let label = |key| pod.labels().get(key).map(String::as_str);
+        match (label(label::APP), label(label::INSTANCE)) {
+            (Some(app::SLURMCTLD), Some(instance)) => on.slurmctld_pod(pod, instance),
+            (Some(app::SLURMDBD), Some(instance)) => on.slurmdbd_pod(pod, instance),
+            _ => {}
         }
     });
     pod_subscriber.prune = prune_pod;

@@ -1,0 +1,75 @@
+//! Brings the children of an Accounting to their desired form: first what the pod mounts, then the pod.
+
+use std::fmt::Debug;
+
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use keelson_api::Accounting;
+use keelson_runtime::apply::Writer;
+use kube::{Resource, ResourceExt, core::NamespaceResourceScope};
+use serde::de::DeserializeOwned;
+
+use super::{build::Children, error::Error, observe::Live};
+use crate::{context::Context, written::apply_child};
+
+pub async fn apply(
+    context: &Context,
+    writer: &Writer,
+    children: &Children,
+    live: &Live,
+) -> Result<(), Error> {
+    let Children {
+        service,
+        config,
+        stateful_set,
+        findings: _,
+    } = children;
+    let caches = &context.caches;
+    apply_child(writer, None, config, live.config.as_ref())
+        .await
+        .map_err(Error::Apply)?;
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref())
+        .await
+        .map_err(Error::Apply)?;
+    apply_child(
+        writer,
+        Some(&caches.stateful_sets),
+        stateful_set,
+        live.stateful_set.as_ref(),
+    )
+    .await
+    .map_err(Error::Apply)?;
+    Ok(())
+}
+
+/// Takes away what was made before slurmdbd moved elsewhere. The records are in the database, not in these.
+pub async fn remove(writer: &Writer, accounting: &Accounting, live: &Live) -> Result<(), Error> {
+    let Live {
+        service,
+        config,
+        stateful_set,
+        pod: _,
+    } = live;
+    remove_own(writer, accounting, stateful_set.as_deref()).await?;
+    remove_own(writer, accounting, service.as_deref()).await?;
+    remove_own(writer, accounting, config.as_deref()).await
+}
+
+async fn remove_own<K>(writer: &Writer, accounting: &Accounting, child: Option<&K>) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Metadata<Ty = ObjectMeta>,
+    K: Clone + DeserializeOwned + Debug,
+{
+    let Some(child) = child.filter(|child| Resource::meta(*child).deletion_timestamp.is_none()) else {
+        return Ok(());
+    };
+    let uid = accounting.uid();
+    let own = child
+        .owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid.as_ref());
+    if own {
+        writer.delete(child).await.map_err(Error::Apply)?;
+    }
+    Ok(())
+}

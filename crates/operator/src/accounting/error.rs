@@ -1,0 +1,27 @@
+//! Why an Accounting could not be reconciled.
+
+use keelson_runtime::{ReconcileError, Retry, apply, contents};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot read what the Accounting refers to")]
+    Observe(#[from] contents::Error),
+    #[error("cannot apply a child")]
+    Apply(#[source] apply::Error),
+    #[error("cannot write the status")]
+    Status(#[source] apply::Error),
+}
+
+impl ReconcileError for Error {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Observe(_) => "ObserveFailed",
+            Self::Apply(_) => keelson_api::well_known::reason::APPLY_FAILED,
+            Self::Status(_) => "StatusFailed",
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::Backoff
+    }
+}

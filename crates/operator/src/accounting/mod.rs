@@ -1,0 +1,79 @@
+//! Accounting: slurmdbd in front of its database, or the address of one that runs elsewhere.
+//!
+//! observe (reads) → validate, build (pure) → apply (writes) → status (writes).
+
+mod apply;
+mod build;
+mod daemon;
+mod error;
+mod observe;
+mod status;
+mod validate;
+
+use std::{sync::Arc, time::Duration};
+
+use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
+use serde_json::json;
+
+use build::Children;
+use daemon::Daemon;
+pub use error::Error;
+use observe::Observed;
+use status::Outcome;
+use validate::Validated;
+
+use crate::{context::Context, problem::Problem};
+
+pub const MANAGER: &str = "slurm-operator/accounting";
+
+/// slurmdbd tries its database this often; nobody reports what it says meanwhile.
+const LOOK_AT_LOG: Duration = Duration::from_secs(5);
+
+pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Result<Requeue, Error> {
+    let Some(accounting) = context.caches.accountings.get(&key) else {
+        return Ok(Requeue::OnChange);
+    };
+    if accounting.metadata.deletion_timestamp.is_some() {
+        return Ok(Requeue::OnChange);
+    }
+    let observed = observe::observe(&context, Arc::clone(&accounting)).await?;
+    let built = decide(&observed);
+    let applied = match &built {
+        Ok(Some(children)) => apply::apply(&context, &writer, children, &observed.live).await,
+        Ok(None) => apply::remove(&writer, &accounting, &observed.live).await,
+        Err(problem) => {
+            context
+                .events
+                .warning(accounting.as_ref(), problem.reason, problem.message.clone());
+            Ok(())
+        }
+    };
+    let refused = applied.as_ref().err().map(|error| Problem::refused(chain(error)));
+    let outcome = match (&built, &refused) {
+        (_, Some(problem)) | (Err(problem), None) => Outcome::Blocked(problem),
+        (Ok(None), None) => Outcome::External,
+        (Ok(Some(children)), None) => Outcome::Applied(&children.findings),
+    };
+    let status = status::compute(&observed, &outcome, context.clock.now());
+    let written = writer
+        .apply_status(accounting.as_ref(), &json!(accounting.status), &json!(status))
+        .await
+        .map_err(Error::Status)?;
+    if let Some(written) = written {
+        context.caches.accountings.upsert(written);
+    }
+    applied.map(|()| match daemon::of_pod(observed.live.pod.as_deref()) {
+        Daemon::Busy => Requeue::After(LOOK_AT_LOG),
+        _ => Requeue::OnChange,
+    })
+}
+
+/// The children, none if slurmdbd runs elsewhere.
+fn decide(observed: &Observed) -> Result<Option<Children>, Problem> {
+    match validate::validate(observed)? {
+        Validated::External => Ok(None),
+        Validated::Internal(internal) => build::build(&observed.accounting, &internal)
+            .map(Some)
+            .map_err(|error| Problem::invalid(chain(&error))),
+    }
+}

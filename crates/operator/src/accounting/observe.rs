@@ -1,0 +1,107 @@
+//! Reads what an Accounting is built from and what exists of it.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, Pod, Secret, Service},
+};
+use keelson_api::{Accounting, well_known::container};
+use keelson_runtime::{Key, contents, run::chain};
+use kube::{Api, ResourceExt, api::LogParams};
+
+use super::daemon::{self, Daemon};
+use crate::context::Context;
+
+/// Enough for several attempts at the database.
+const LOG_LINES: i64 = 20;
+const LOG_BYTES: i64 = 8_192;
+const LOG_LIMIT: Duration = Duration::from_secs(5);
+
+/// Everything that the other steps look at.
+#[derive(Clone)]
+pub struct Observed {
+    pub accounting: Arc<Accounting>,
+    pub slurm_key: Option<Arc<Secret>>,
+    pub jwt_key: Option<Arc<Secret>>,
+    /// Holds the password of the database.
+    pub password: Option<Arc<Secret>>,
+    pub jwks: Option<Arc<ConfigMap>>,
+    pub live: Live,
+    /// The end of slurmdbd's log, read only while it runs and does not listen.
+    pub log: Option<String>,
+}
+
+/// The children as they are.
+#[derive(Clone, Default)]
+pub struct Live {
+    pub service: Option<Arc<Service>>,
+    pub config: Option<Arc<Secret>>,
+    pub stateful_set: Option<Arc<StatefulSet>>,
+    pub pod: Option<Arc<Pod>>,
+}
+
+pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<Observed, contents::Error> {
+    let caches = &context.caches;
+    let namespace = accounting.namespace().unwrap_or_default();
+    let spec = &accounting.spec;
+    let name = accounting.accounting_name();
+    let here = |name: &str| Key::new(&namespace, name);
+
+    let mut secrets = [None, None, None];
+    let references = [
+        spec.slurm_key_ref.as_ref(),
+        spec.jwt_key(),
+        spec.storage_config
+            .as_ref()
+            .map(|storage| &storage.password_key_ref),
+    ];
+    for (slot, reference) in secrets.iter_mut().zip(references) {
+        if let Some(reference) = reference {
+            *slot = context.secret(&namespace, &reference.name).await?;
+        }
+    }
+    let [slurm_key, jwt_key, password] = secrets;
+    let jwks = match &spec.jwks_key_ref {
+        Some(reference) => context.config_map(&namespace, &reference.name).await?,
+        None => None,
+    };
+    let pod = caches.pods.get(&here(&accounting.pod_name()));
+    let log = match daemon::of_pod(pod.as_deref()) {
+        Daemon::Busy => read_log(context, &namespace, &accounting.pod_name()).await,
+        _ => None,
+    };
+    Ok(Observed {
+        slurm_key,
+        jwt_key,
+        password,
+        jwks,
+        live: Live {
+            service: caches.services.get(&here(&name)),
+            config: context.secret(&namespace, &name).await?,
+            stateful_set: caches.stateful_sets.get(&here(&name)),
+            pod,
+        },
+        log,
+        accounting,
+    })
+}
+
+/// A log that cannot be read makes the status poorer and nothing worse: the peer's roles do not allow it.
+async fn read_log(context: &Context, namespace: &str, pod: &str) -> Option<String> {
+    let params = LogParams {
+        container: Some(container::SLURMDBD.to_owned()),
+        tail_lines: Some(LOG_LINES),
+        limit_bytes: Some(LOG_BYTES),
+        ..LogParams::default()
+    };
+    let api = Api::<Pod>::namespaced(context.client.clone(), namespace);
+    match tokio::time::timeout(LOG_LIMIT, api.logs(pod, &params)).await {
+        Ok(Ok(log)) => Some(log),
+        Ok(Err(error)) => {
+            tracing::debug!(pod, error = chain(&error), "cannot read slurmdbd's log");
+            None
+        }
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,174 @@
+//! What a person sees of an Accounting. Pure.
+
+use jiff::Timestamp;
+use keelson_api::{
+    AccountingStatus,
+    status::Endpoint,
+    well_known::{app, condition, reason},
+};
+
+use super::{
+    daemon::{self, Daemon},
+    observe::{Live, Observed},
+};
+use crate::{
+    conditions::{self, Finding},
+    problem::Problem,
+};
+
+/// How far a reconcile came.
+#[derive(Debug)]
+pub enum Outcome<'a> {
+    /// Nothing could be built; what runs goes on as it was.
+    Blocked(&'a Problem),
+    /// slurmdbd runs elsewhere.
+    External,
+    /// The children are as they should be; these lines of the user's are not used.
+    Applied(&'a [String]),
+}
+
+pub fn compute(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> AccountingStatus {
+    let accounting = &observed.accounting;
+    let before = accounting.status.clone().unwrap_or_default();
+    let generation = accounting.metadata.generation;
+    AccountingStatus {
+        observed_generation: generation,
+        conditions: conditions::compute(&before.conditions, findings(observed, outcome), generation, now),
+        endpoints: vec![Endpoint {
+            name: app::SLURMDBD.to_owned(),
+            address: accounting.address().to_string(),
+        }],
+    }
+}
+
+fn findings(observed: &Observed, outcome: &Outcome<'_>) -> Vec<Finding> {
+    let (ready, progressing, trouble) = match outcome {
+        Outcome::Blocked(problem) => (
+            not_ready(problem),
+            settled("nothing is changed until that is repaired"),
+            Some((*problem).clone()),
+        ),
+        Outcome::External => {
+            let address = observed.accounting.address();
+            let message = format!("slurmdbd runs elsewhere, at {address}");
+            let ready = Finding::new(condition::READY, true, reason::EXTERNAL, message);
+            (ready, settled(""), None)
+        }
+        Outcome::Applied(unused) => {
+            let daemon = daemon::of_pod(observed.live.pod.as_deref());
+            let trouble = trouble(observed, &daemon);
+            let ready = match &trouble {
+                Some(problem) => not_ready(problem),
+                None => readiness(observed, &daemon),
+            };
+            let progressing = progress(&observed.live, &daemon);
+            (ready, progressing, trouble.or_else(|| unused_lines(unused)))
+        }
+    };
+    let degraded = match trouble {
+        Some(Problem { reason, message }) => Finding::new(condition::DEGRADED, true, reason, message),
+        None => Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
+    };
+    vec![ready, progressing, degraded]
+}
+
+fn not_ready(Problem { reason, message }: &Problem) -> Finding {
+    Finding::new(condition::READY, false, reason, message.clone())
+}
+
+fn settled(message: &str) -> Finding {
+    Finding::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, message)
+}
+
+fn readiness(observed: &Observed, daemon: &Daemon) -> Finding {
+    match daemon {
+        Daemon::Ready => {
+            let message = format!("slurmdbd answers at {}", observed.accounting.address());
+            Finding::new(condition::READY, true, reason::AS_SPECIFIED, message)
+        }
+        Daemon::Busy => {
+            let last = observed.log.as_deref().and_then(daemon::last_line);
+            let message = match last {
+                Some(line) => format!("slurmdbd does not listen yet; last it said: {line}"),
+                None => "slurmdbd does not listen yet; it connects to its database or converts it".to_owned(),
+            };
+            Finding::new(condition::READY, false, reason::STARTING, message)
+        }
+        _ => Finding::new(
+            condition::READY,
+            false,
+            reason::STARTING,
+            "slurmdbd is being started",
+        ),
+    }
+}
+
+fn progress(live: &Live, daemon: &Daemon) -> Finding {
+    let rolling = live.stateful_set.as_ref().is_some_and(|set| {
+        let status = set.status.clone().unwrap_or_default();
+        status.observed_generation < set.metadata.generation
+            || status.current_revision != status.update_revision
+    });
+    if rolling {
+        let message = "slurmdbd is replaced by one with the newest configuration";
+        return Finding::new(condition::PROGRESSING, true, reason::ROLLING_OUT, message);
+    }
+    match daemon {
+        Daemon::Starting | Daemon::Busy => Finding::new(
+            condition::PROGRESSING,
+            true,
+            reason::STARTING,
+            "slurmdbd is starting",
+        ),
+        Daemon::Held(_) | Daemon::Ended(_) | Daemon::Ready => settled(""),
+    }
+}
+
+/// What a person should look at, in slurmdbd's or Kubernetes' own words.
+fn trouble(observed: &Observed, daemon: &Daemon) -> Option<Problem> {
+    let complaint = match daemon {
+        Daemon::Starting | Daemon::Ready => return None,
+        Daemon::Held(words) => {
+            return Some(Problem {
+                reason: reason::POD_HELD,
+                message: format!("slurmdbd cannot be started: {words}"),
+            });
+        }
+        Daemon::Ended(words) => words.clone(),
+        Daemon::Busy => observed.log.as_deref().and_then(daemon::complaint)?,
+    };
+    if daemon::is_about_the_database(&complaint) {
+        return Some(Problem {
+            reason: reason::DATABASE_UNUSABLE,
+            message: format!("slurmdbd cannot use {}: {complaint}", database(observed)),
+        });
+    }
+    match daemon {
+        Daemon::Ended(words) => Some(Problem {
+            reason: reason::DAEMON_ENDED,
+            message: format!("slurmdbd ended and is started again: {words}"),
+        }),
+        _ => None,
+    }
+}
+
+fn database(observed: &Observed) -> String {
+    match &observed.accounting.spec.storage_config {
+        Some(storage) => format!(
+            "the database {} at {}:{}{}",
+            storage.database(),
+            storage.host,
+            storage.port(),
+            storage
+                .username
+                .as_ref()
+                .map(|user| format!(" as user {user}"))
+                .unwrap_or_default()
+        ),
+        None => "its database".to_owned(),
+    }
+}
+
+fn unused_lines(unused: &[String]) -> Option<Problem> {
+    (!unused.is_empty()).then(|| Problem::invalid(unused.join("; ")))
+}

@@ -1,0 +1,88 @@
+//! What a person sees of a Token. Pure.
+
+use jiff::Timestamp;
+use keelson_api::{
+    Token, TokenStatus,
+    scalars::Rfc3339,
+    well_known::{condition, reason},
+};
+
+use super::{jwt::Claims, plan::renew_at};
+use crate::{
+    conditions::{self, Finding},
+    problem::Problem,
+};
+
+/// How far a reconcile came.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing could be decided; what is in the Secret stays.
+    Blocked(Problem),
+    /// The Secret holds a token of no use.
+    Left(Problem, Option<Claims>),
+    Issued(Claims),
+}
+
+impl Outcome {
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Blocked(problem) | Self::Left(problem, _) => Some(problem),
+            Self::Issued(_) => None,
+        }
+    }
+}
+
+pub fn compute(token: &Token, outcome: &Outcome, now: Timestamp) -> TokenStatus {
+    let before = token.status.clone().unwrap_or_default();
+    let (issued_at, expires_at) = match outcome {
+        Outcome::Blocked(_) => (before.issued_at, before.expires_at),
+        Outcome::Left(_, None) => (None, None),
+        Outcome::Left(_, Some(claims)) | Outcome::Issued(claims) => (
+            Some(Rfc3339::from(claims.issued_at())),
+            Some(Rfc3339::from(claims.expires_at())),
+        ),
+    };
+    TokenStatus {
+        observed_generation: token.metadata.generation,
+        conditions: conditions::compute(
+            &before.conditions,
+            findings(token, outcome),
+            token.metadata.generation,
+            now,
+        ),
+        issued_at,
+        expires_at,
+        secret_name: match outcome {
+            Outcome::Blocked(_) => before.secret_name,
+            _ => Some(token.secret_name()),
+        },
+    }
+}
+
+fn findings(token: &Token, outcome: &Outcome) -> Vec<Finding> {
+    match outcome {
+        Outcome::Blocked(Problem { reason, message }) | Outcome::Left(Problem { reason, message }, _) => {
+            vec![
+                Finding::new(condition::READY, false, reason, message.clone()),
+                Finding::new(condition::DEGRADED, true, reason, message.clone()),
+            ]
+        }
+        Outcome::Issued(claims) => {
+            let then = if token.spec.refresh {
+                format!("renewed at {}", renew_at(claims))
+            } else {
+                "not renewed".to_owned()
+            };
+            let message = format!(
+                "Secret {} holds a token for {}, valid until {}, {then}",
+                token.secret_name(),
+                claims.sun,
+                claims.expires_at(),
+            );
+            vec![
+                Finding::new(condition::READY, true, reason::ISSUED, message),
+                Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
+            ]
+        }
+    }
+}
