@@ -77,3 +77,6 @@ fn decide(observed: &Observed) -> Result<Option<Children>, Problem> {
             .map_err(|error| Problem::invalid(chain(&error))),
     }
 }
+
+#[cfg(test)]
+mod tests;

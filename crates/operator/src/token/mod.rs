@@ -121,3 +121,6 @@ fn next_look(token: &Token, outcome: &Outcome, now: Timestamp) -> Requeue {
     let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
     Requeue::After(wait.max(Duration::from_secs(1)))
 }
+
+#[cfg(test)]
+mod tests;

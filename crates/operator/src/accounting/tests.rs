@@ -1,0 +1,346 @@
+//! From an Accounting as a user writes it to the objects and the status, without a cluster.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    ByteString,
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{ConfigMap, Pod, Secret},
+    },
+};
+use keelson_api::Accounting;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{
+    build::Children,
+    daemon::{self, Daemon},
+    decide,
+    observe::{Live, Observed},
+    status::{self, Outcome},
+};
+
+fn secret(key: &str, value: &str) -> Arc<Secret> {
+    let value = ByteString(value.as_bytes().to_vec());
+    Arc::new(Secret {
+        data: Some(BTreeMap::from([(key.to_owned(), value)])),
+        ..Secret::default()
+    })
+}
+
+fn fill(into: &mut Value, with: Value) {
+    let Value::Object(fields) = with else {
+        panic!("{with} has no fields");
+    };
+    for (key, value) in fields {
+        into[key] = value;
+    }
+}
+
+fn accounting(spec: Value) -> Accounting {
+    let mut object = json!({
+        "apiVersion": "slinky.slurm.net/v1beta1",
+        "kind": "Accounting",
+        "metadata": { "name": "slurm", "namespace": "slurm", "uid": "uid-accounting", "generation": 3 },
+        "spec": {
+            "slurmKeyRef": { "name": "auth-slurm", "key": "slurm.key" },
+            "jwtKeyRef": { "name": "auth-jwt", "key": "jwt.key" },
+            "slurmdbd": { "image": "slurmdbd:1" },
+            "storageConfig": {
+                "host": "mariadb", "username": "slurm", "passwordKeyRef": { "name": "db", "key": "password" },
+            },
+        },
+    });
+    fill(&mut object["spec"], spec);
+    serde_json::from_value(object).unwrap()
+}
+
+fn observed(spec: Value) -> Observed {
+    Observed {
+        accounting: Arc::new(accounting(spec)),
+        slurm_key: Some(secret("slurm.key", "secret")),
+        jwt_key: Some(secret("jwt.key", "secret")),
+        password: Some(secret("password", "hush")),
+        jwks: None,
+        live: Live::default(),
+        log: None,
+    }
+}
+
+fn children(observed: &Observed) -> Children {
+    decide(observed).unwrap().unwrap()
+}
+
+fn slurmdbd_conf(children: &Children) -> String {
+    let secret: Secret = serde_json::from_value(children.config.value.clone()).unwrap();
+    let data = secret.data.unwrap().remove("slurmdbd.conf").unwrap();
+    String::from_utf8(data.0).unwrap()
+}
+
+fn pod_annotations(children: &Children) -> Value {
+    let template = children
+        .stateful_set
+        .value
+        .pointer("/spec/template/metadata/annotations");
+    template.unwrap().clone()
+}
+
+#[test]
+fn a_plain_accounting() {
+    let children = children(&observed(json!({})));
+    insta::assert_yaml_snapshot!("service", children.service.value);
+    insta::assert_yaml_snapshot!("stateful-set", children.stateful_set.value);
+    insta::assert_snapshot!("slurmdbd-conf", slurmdbd_conf(&children));
+    assert_eq!(
+        children.config.value.pointer("/metadata/name"),
+        Some(&json!("slurm-accounting"))
+    );
+}
+
+#[test]
+fn with_everything_that_a_user_may_change() {
+    let mut observed = observed(json!({
+        "jwksKeyRef": { "name": "jwks", "key": "keys.json" },
+        "template": {
+            "metadata": { "labels": { "team": "hpc" }, "annotations": { "note": "x" } },
+            "spec": { "tolerations": [{ "operator": "Exists" }] },
+        },
+        "slurmdbd": { "image": "slurmdbd:1", "args": ["-v"], "resources": { "limits": { "cpu": "1" } } },
+        "service": { "port": 7000, "metadata": { "labels": { "public": "no" } } },
+        "storageConfig": {
+            "host": "db.example.com", "port": 3307, "database": "acct", "username": "dbuser",
+            "passwordKeyRef": { "name": "db", "key": "password" },
+        },
+        "extraConf": "DebugLevel=debug\nDbdPort=7000\nAuthInfo=disable_sack",
+    }));
+    observed.jwks = Some(Arc::new(ConfigMap {
+        data: Some(BTreeMap::from([("keys.json".to_owned(), "{}".to_owned())])),
+        ..ConfigMap::default()
+    }));
+    let children = children(&observed);
+    insta::assert_yaml_snapshot!("full-service", children.service.value);
+    insta::assert_yaml_snapshot!("full-stateful-set", children.stateful_set.value);
+    insta::assert_snapshot!("full-slurmdbd-conf", slurmdbd_conf(&children));
+    insta::assert_yaml_snapshot!("full-findings", children.findings);
+}
+
+/// What rolls slurmdbd, and what must not.
+#[test]
+fn slurmdbd_is_replaced_when_anything_that_it_reads_at_its_start_changes() {
+    let before = pod_annotations(&children(&observed(json!({}))));
+    let after = |change: fn(&mut Observed)| {
+        let mut observed = observed(json!({}));
+        change(&mut observed);
+        pod_annotations(&children(&observed))
+    };
+    assert_eq!(before, after(|_| {}));
+    assert_ne!(before, after(|o| o.password = Some(secret("password", "other"))));
+    assert_ne!(
+        before,
+        after(|o| o.slurm_key = Some(secret("slurm.key", "other")))
+    );
+    assert_ne!(before, after(|o| o.jwt_key = Some(secret("jwt.key", "other"))));
+    let with_jwks = |text: &str| {
+        let mut observed = observed(json!({ "jwksKeyRef": { "name": "jwks", "key": "k" } }));
+        observed.jwks = Some(Arc::new(ConfigMap {
+            data: Some(BTreeMap::from([("k".to_owned(), text.to_owned())])),
+            ..ConfigMap::default()
+        }));
+        pod_annotations(&children(&observed))
+    };
+    assert_ne!(with_jwks("a"), with_jwks("b"));
+    // The status of the pod is no reason.
+    assert_eq!(
+        before,
+        after(|o| o.live.pod = Some(Arc::new(pod(json!({ "ready": true })))))
+    );
+}
+
+#[rstest]
+#[case::line_end("hush\n", "StoragePass=hush\n")]
+#[case::comment_sign("a#b", "StoragePass=a\\#b\n")]
+#[case::spaces("two words", "StoragePass=\"two words\"\n")]
+fn a_password_reaches_slurmdbd_as_it_is(#[case] password: &str, #[case] line: &str) {
+    let mut observed = observed(json!({}));
+    observed.password = Some(secret("password", password));
+    let conf = slurmdbd_conf(&children(&observed));
+    assert!(conf.contains(line), "{conf}");
+}
+
+#[test]
+fn a_password_that_would_add_a_line_is_refused_and_not_shown() {
+    let mut observed = observed(json!({}));
+    observed.password = Some(secret("password", "hush\nSlurmUser=root"));
+    let message = decide(&observed).err().unwrap().message;
+    assert!(message.contains("the database password"), "{message}");
+    assert!(!message.contains("hush"), "{message}");
+}
+
+#[test]
+fn an_external_slurmdbd_has_no_children() {
+    let observed =
+        observed(json!({ "external": true, "externalConfig": { "host": "dbd.example.com", "port": 7031 } }));
+    assert!(decide(&observed).unwrap().is_none());
+    let status = status::compute(&observed, &Outcome::External, Timestamp::UNIX_EPOCH);
+    insta::assert_yaml_snapshot!("external-status", status);
+}
+
+#[rstest]
+#[case::no_password(|o: &mut Observed| o.password = None, "Secret db does not exist")]
+#[case::empty_password(|o: &mut Observed| o.password = Some(secret("password", "")), "Secret db has no key \"password\"")]
+#[case::no_slurm_key(|o: &mut Observed| o.slurm_key = None, "Secret auth-slurm does not exist")]
+#[case::no_jwt_key(|o: &mut Observed| o.jwt_key = Some(secret("other", "x")), "Secret auth-jwt has no key \"jwt.key\"")]
+#[case::no_jwks(
+    |o: &mut Observed| o.accounting = Arc::new(accounting(json!({ "jwksKeyRef": { "name": "jwks", "key": "k" } }))),
+    "ConfigMap jwks does not exist"
+)]
+#[case::no_database(
+    |o: &mut Observed| o.accounting = Arc::new(accounting(json!({ "storageConfig": null }))),
+    "storageConfig must be set: the database's host and password"
+)]
+#[case::external_without_address(
+    |o: &mut Observed| o.accounting = Arc::new(accounting(json!({ "external": true }))),
+    "externalConfig must be set when external is true"
+)]
+fn what_is_missing_is_named(#[case] change: fn(&mut Observed), #[case] expected: &str) {
+    let mut observed = observed(json!({}));
+    change(&mut observed);
+    assert_eq!(decide(&observed).err().unwrap().message, expected);
+}
+
+fn pod(container: Value) -> Pod {
+    let mut status =
+        json!({ "name": "slurmdbd", "image": "", "imageID": "", "ready": false, "restartCount": 0 });
+    fill(&mut status, container);
+    serde_json::from_value(json!({
+        "metadata": { "name": "slurm-accounting-0" },
+        "status": { "containerStatuses": [status] },
+    }))
+    .unwrap()
+}
+
+fn ended(message: &str) -> Value {
+    json!({ "terminated": { "exitCode": 1, "reason": "Error", "message": message } })
+}
+
+#[rstest]
+#[case::ready(json!({ "ready": true, "state": { "running": {} } }), Daemon::Ready)]
+#[case::waits_for_its_database(json!({ "state": { "running": {} } }), Daemon::Busy)]
+#[case::is_being_created(json!({ "state": { "waiting": { "reason": "ContainerCreating" } } }), Daemon::Starting)]
+#[case::has_no_image(
+    json!({ "state": { "waiting": { "reason": "ErrImagePull", "message": "not found" } } }),
+    Daemon::Held("ErrImagePull: not found".into())
+)]
+#[case::ended(json!({ "state": ended("[t] fatal: no\n") }), Daemon::Ended("fatal: no".into()))]
+#[case::waits_to_be_started_again(
+    json!({ "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": ended("x\n[t] error: a\n[t] error: b\n") }),
+    Daemon::Ended("error: b".into())
+)]
+#[case::ended_without_a_word(json!({ "state": ended("") }), Daemon::Ended("exit status 1".into()))]
+#[case::ran_out_of_memory(
+    json!({ "state": { "terminated": { "exitCode": 137, "reason": "OOMKilled" } } }),
+    Daemon::Ended("OOMKilled, exit status 137".into())
+)]
+fn the_pod_tells_how_far_slurmdbd_is(#[case] container: Value, #[case] expected: Daemon) {
+    assert_eq!(daemon::of_pod(Some(&pod(container))), expected);
+}
+
+#[test]
+fn a_pod_that_no_node_can_take_is_held() {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": { "name": "slurm-accounting-0" },
+        "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/2 nodes are available" }] },
+    }))
+    .unwrap();
+    let Daemon::Held(words) = daemon::of_pod(Some(&pod)) else {
+        panic!("not held");
+    };
+    assert_eq!(
+        words,
+        "pod slurm-accounting-0 cannot be scheduled: 0/2 nodes are available"
+    );
+}
+
+/// As slurmdbd 26.05 writes it while the database refuses its password.
+const REFUSED: &str = "\
+[2026-11-15T18:07:00.246] error: mysql_real_connect failed: 1045 Access denied for user 'slurm'@'10.0.1.9' (using password: YES)
+[2026-11-15T18:07:00.246] error: The database must be up when starting the MYSQL plugin.  Trying again in 5 seconds.
+";
+
+#[test]
+fn the_line_with_the_cause_is_quoted() {
+    assert_eq!(
+        daemon::complaint(REFUSED).unwrap(),
+        "error: mysql_real_connect failed: 1045 Access denied for user 'slurm'@'10.0.1.9' (using password: YES)"
+    );
+    assert_eq!(
+        daemon::complaint("[t] fatal: why\n[t] error: later\n").unwrap(),
+        "fatal: why"
+    );
+    assert_eq!(
+        daemon::complaint("slurmdbd: slurmdbd version 26.05.5 started\n"),
+        None
+    );
+}
+
+fn status_of(container: Value, log: Option<&str>) -> Value {
+    let mut observed = observed(json!({}));
+    observed.live.pod = Some(Arc::new(pod(container)));
+    observed.live.stateful_set = Some(Arc::new(StatefulSet::default()));
+    observed.log = log.map(str::to_owned);
+    json!(status::compute(
+        &observed,
+        &Outcome::Applied(&[]),
+        Timestamp::UNIX_EPOCH
+    ))
+}
+
+#[test]
+fn the_status_quotes_what_slurmdbd_says() {
+    let running = json!({ "state": { "running": {} } });
+    insta::assert_yaml_snapshot!("refused-status", status_of(running.clone(), Some(REFUSED)));
+    let converting = "[2026-11-15T18:07:00.246] pre-converting job table for lab\n";
+    insta::assert_yaml_snapshot!("converting-status", status_of(running.clone(), Some(converting)));
+    insta::assert_yaml_snapshot!("no-log-status", status_of(running, None));
+    let failed = json!({ "state": ended("[t] fatal: Database schema is from a newer version of Slurm\n") });
+    insta::assert_yaml_snapshot!("ended-status", status_of(failed, None));
+    let ready = json!({ "ready": true, "state": { "running": {} } });
+    insta::assert_yaml_snapshot!("ready-status", status_of(ready, None));
+}
+
+#[test]
+fn a_rollout_is_told_as_progress() {
+    let mut observed = observed(json!({}));
+    let set =
+        json!({ "metadata": {}, "status": { "replicas": 1, "currentRevision": "a", "updateRevision": "b" } });
+    observed.live.stateful_set = Some(Arc::new(serde_json::from_value(set).unwrap()));
+    let status = status::compute(&observed, &Outcome::Applied(&[]), Timestamp::UNIX_EPOCH);
+    let progressing = status
+        .conditions
+        .iter()
+        .find(|c| c.type_ == "Progressing")
+        .unwrap();
+    assert_eq!(
+        (progressing.status.as_str(), progressing.reason.as_str()),
+        ("True", "RollingOut")
+    );
+}
+
+#[test]
+fn lines_that_are_not_used_degrade_a_working_accounting() {
+    let mut observed = observed(json!({}));
+    observed.live.pod = Some(Arc::new(pod(json!({ "ready": true }))));
+    let unused = ["line 1: DbdPort is not used".to_owned()];
+    let status = status::compute(&observed, &Outcome::Applied(&unused), Timestamp::UNIX_EPOCH);
+    let told: Vec<_> = status
+        .conditions
+        .iter()
+        .map(|c| (c.type_.as_str(), c.status.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [("Ready", "True"), ("Progressing", "False"), ("Degraded", "True")]
+    );
+}
