@@ -218,6 +218,51 @@ fn what_is_missing_is_named_and_nothing_is_built() {
 }
 
 #[test]
+fn job_records_go_where_the_accounting_says() {
+    let conf = |accounting: Value, mut controller: Value| {
+        controller["accountingRef"] = json!({ "name": "db" });
+        let mut observed = observed(controller);
+        observed.accounting = Some(Arc::new(
+            serde_json::from_value(json!({
+                "apiVersion": "slinky.slurm.net/v1beta1",
+                "kind": "Accounting",
+                "metadata": { "name": "db", "namespace": "slurm" },
+                "spec": accounting,
+            }))
+            .unwrap(),
+        ));
+        slurm_conf(&observed)
+    };
+    let elsewhere =
+        json!({ "external": true, "externalConfig": { "host": "dbd.example.com", "port": 7031 } });
+    let controller_elsewhere =
+        json!({ "external": true, "externalConfig": { "host": "ctl.example.com", "port": 6817 } });
+    for (accounting, controller, host, port) in [
+        (json!({}), json!({}), "db-accounting", "6819"),
+        (
+            json!({ "service": { "port": 7000 } }),
+            json!({}),
+            "db-accounting",
+            "7000",
+        ),
+        (elsewhere.clone(), json!({}), "dbd.example.com", "7031"),
+        (elsewhere, controller_elsewhere, "dbd.example.com", "7031"),
+    ] {
+        let text = conf(accounting, controller);
+        for line in [
+            "AccountingStorageType=accounting_storage/slurmdbd".to_owned(),
+            format!("AccountingStorageHost={host}"),
+            format!("AccountingStoragePort={port}"),
+        ] {
+            assert!(
+                text.lines().any(|known| known == line),
+                "{line} is missing:\n{text}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_user_file_changes_the_pod_unless_it_is_taken_in_live() {
     let with = |text: &str, inplace: bool| {
         let mut observed =
