@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use testbed::binaries::Binaries;
 use testbed::cache::{Cache, Key};
 use testbed::cluster::Cluster;
 use testbed::progress::Progress;
@@ -34,8 +35,8 @@ enum Tier {
     Lint,
     /// Tables, snapshots, properties: no cluster, no daemons
     Pure,
-    /// The client and the files against real Slurm daemons
-    Slurm,
+    /// One real part at a time: Slurm daemons, helm, package archives; no cluster
+    Parts,
     /// Everything together on a real Kubernetes
     Cluster,
     /// The long forms
@@ -52,7 +53,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let progress = Progress::new(options.verbose);
     let mut tiers = options.tier.clone();
     if tiers.is_empty() {
-        tiers = vec![Tier::Lint, Tier::Pure, Tier::Slurm, Tier::Cluster];
+        tiers = vec![Tier::Lint, Tier::Pure, Tier::Parts, Tier::Cluster];
     }
     tiers.sort();
     tiers.dedup();
@@ -65,7 +66,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 .args(["--workspace", "--exclude", CLUSTER_PACKAGE])
                 .args(["-E", &filter("not binary(/^real_/)", options)])
                 .check()?,
-            Tier::Slurm => real_slurm(&cache, &progress, options)?,
+            Tier::Parts => real_parts(&cache, &progress, options)?,
             Tier::Cluster => with_cluster(&cache, &progress, options, "not test(/soak/)")?,
             Tier::Soak => with_cluster(&cache, &progress, options, "test(/soak/)")?,
         }
@@ -113,14 +114,16 @@ fn lint(cache: &Cache, progress: &Progress) -> Result<()> {
     )
 }
 
-fn real_slurm(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
+fn real_parts(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
     let images = workspace::root()?.join("images");
     testbed::host::ensure_packages(progress, &cache.root().join("logs/apt.log"), image::PACKAGES)?;
     let current = image::slurm_root(cache, progress, &images, "26.05")?;
     let previous = image::slurm_root(cache, progress, &images, "24.11")?;
+    let helm = Binaries::build(cache, progress)?.helm;
     nextest(cache, progress, options)?
         .args(["--workspace", "--exclude", CLUSTER_PACKAGE])
         .args(["-E", &filter("binary(/^real_/)", options)])
+        .env("KEELSON_TEST_HELM", helm)
         .env("KEELSON_TEST_SLURM_ROOT_2605", current)
         .env("KEELSON_TEST_SLURM_ROOT_2411", previous)
         .check()
