@@ -73,6 +73,8 @@ where
     let schema = root_schema::<Spec, Status>().map_err(|source| CrdError::Schema { kind, source })?;
     let mut crd = K::crd();
     crd.spec.names.list_kind = Some(format!("{kind}List"));
+    // Deleting a CRD deletes every cluster with it: taking the chart away must not.
+    crd.metadata.annotations = Some([("helm.sh/resource-policy".to_owned(), "keep".to_owned())].into());
     for version in &mut crd.spec.versions {
         version
             .additional_printer_columns
