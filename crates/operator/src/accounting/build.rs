@@ -150,7 +150,7 @@ fn slurmdbd(accounting: &Accounting) -> Value {
         "ports": [containers::port(app::SLURMDBD, port::SLURMDBD)],
         // Nothing else probes it: before it listens, slurmdbd converts the tables of an older release, which may take
         // hours and must not be cut off.
-        "readinessProbe": containers::tcp_probe(port::SLURMDBD),
+        "readinessProbe": containers::often(containers::tcp_probe(port::SLURMDBD)),
         "securityContext": containers::unprivileged(slurm::UID),
         // Its last words, which the status quotes when it ended.
         "terminationMessagePolicy": "FallbackToLogsOnError",

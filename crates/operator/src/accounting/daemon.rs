@@ -90,19 +90,48 @@ fn unschedulable(pod: &Pod) -> Option<String> {
         })
 }
 
-/// What slurmdbd says behind every failed attempt; the line before it has the cause.
+/// The driver's words when the database cannot be reached or refuses the user.
+const NOT_CONNECTED: &str = "mysql_real_connect failed";
+/// What slurmdbd says behind each attempt while it starts. It goes on for ever.
 const TRIES_AGAIN: &str = "The database must be up when starting the MYSQL plugin";
+/// Complaints that every start has and that mean nothing.
+const NOISE: [&str; 2] = ["chown(/dev/null", TRIES_AGAIN];
 
-/// The line of a log that says best what is wrong: the last fatal one, else the last error.
-pub fn complaint(log: &str) -> Option<String> {
+/// The line of an ended slurmdbd's log that says best what was wrong: the last fatal one, else the last error.
+fn complaint(log: &str) -> Option<String> {
     let last = |word: &str| {
         log.lines()
             .rev()
-            .filter(|line| !line.contains(TRIES_AGAIN))
-            .find_map(|line| line.find(word).and_then(|at| line.get(at..)))
-            .map(|line| line.trim_end().to_owned())
+            .filter(|line| !NOISE.iter().any(|noise| line.contains(noise)))
+            .find_map(|line| from(word, line))
     };
     last("fatal: ").or_else(|| last("error: "))
+}
+
+/// Why a slurmdbd that starts does not get on: it is at its database just now, in vain.
+pub fn refusal(log: &str) -> Option<String> {
+    let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty());
+    let last = lines.next()?;
+    if last.contains(TRIES_AGAIN) {
+        lines.find_map(|line| from("error: ", line))
+    } else {
+        lost_connection(last)
+    }
+}
+
+/// Whether a slurmdbd that listens found its database gone since it started, going by what it said of late.
+pub fn lost_connection(log: &str) -> Option<String> {
+    log.lines()
+        .rev()
+        .take_while(|line| !(line.contains("slurmdbd version") && line.contains("started")))
+        .find(|line| line.contains(NOT_CONNECTED))
+        .and_then(|line| from("error: ", line))
+}
+
+fn from(word: &str, line: &str) -> Option<String> {
+    line.find(word)
+        .and_then(|at| line.get(at..))
+        .map(|text| text.trim_end().to_owned())
 }
 
 /// The last line of a log, without the time before it.
@@ -115,7 +144,7 @@ pub fn last_line(log: &str) -> Option<&str> {
     Some(text.strip_prefix("slurmdbd: ").unwrap_or(text))
 }
 
-/// Whether a complaint is about the database, which somebody else may be responsible for.
+/// Whether an end is about the database, which somebody else may be responsible for.
 pub fn is_about_the_database(complaint: &str) -> bool {
     complaint.to_ascii_lowercase().contains("mysql") || complaint.contains("atabase")
 }

@@ -26,8 +26,10 @@ use crate::{context::Context, problem::Problem};
 
 pub const MANAGER: &str = "slurm-operator/accounting";
 
-/// slurmdbd tries its database this often; nobody reports what it says meanwhile.
-const LOOK_AT_LOG: Duration = Duration::from_secs(5);
+/// A slurmdbd that starts tries its database this often; nobody reports what it says meanwhile.
+const LOOK_WHILE_IT_STARTS: Duration = Duration::from_secs(5);
+/// A slurmdbd that lost its database stays ready for Kubernetes; only its log tells.
+const LOOK_WHILE_IT_RUNS: Duration = Duration::from_secs(30);
 
 pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Result<Requeue, Error> {
     let Some(accounting) = context.caches.accountings.get(&key) else {
@@ -63,8 +65,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         context.caches.accountings.upsert(written);
     }
     applied.map(|()| match daemon::of_pod(observed.live.pod.as_deref()) {
-        Daemon::Busy => Requeue::After(LOOK_AT_LOG),
-        _ => Requeue::OnChange,
+        Daemon::Busy => Requeue::After(LOOK_WHILE_IT_STARTS),
+        Daemon::Ready => Requeue::After(LOOK_WHILE_IT_RUNS),
+        Daemon::Starting | Daemon::Held(_) | Daemon::Ended(_) => Requeue::OnChange,
     })
 }
 

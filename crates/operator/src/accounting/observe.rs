@@ -14,8 +14,10 @@ use super::daemon::{self, Daemon};
 use crate::context::Context;
 
 /// Enough for several attempts at the database.
-const LOG_LINES: i64 = 20;
-const LOG_BYTES: i64 = 8_192;
+const LOG_LINES: i64 = 40;
+/// Seconds: what a slurmdbd that listens said before that is not held against it. Nothing tells that its database is
+/// back, only that it complains no more.
+const OF_LATE: i64 = 60;
 const LOG_LIMIT: Duration = Duration::from_secs(5);
 
 /// Everything that the other steps look at.
@@ -28,7 +30,7 @@ pub struct Observed {
     pub password: Option<Arc<Secret>>,
     pub jwks: Option<Arc<ConfigMap>>,
     pub live: Live,
-    /// The end of slurmdbd's log, read only while it runs and does not listen.
+    /// What slurmdbd said of late, while it runs.
     pub log: Option<String>,
 }
 
@@ -68,8 +70,9 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
     };
     let pod = caches.pods.get(&here(&accounting.pod_name()));
     let log = match daemon::of_pod(pod.as_deref()) {
-        Daemon::Busy => read_log(context, &namespace, &accounting.pod_name()).await,
-        _ => None,
+        Daemon::Busy => read_log(context, &namespace, &accounting.pod_name(), None).await,
+        Daemon::Ready => read_log(context, &namespace, &accounting.pod_name(), Some(OF_LATE)).await,
+        Daemon::Starting | Daemon::Held(_) | Daemon::Ended(_) => None,
     };
     Ok(Observed {
         slurm_key,
@@ -88,11 +91,16 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
 }
 
 /// A log that cannot be read makes the status poorer and nothing worse: the peer's roles do not allow it.
-async fn read_log(context: &Context, namespace: &str, pod: &str) -> Option<String> {
+async fn read_log(
+    context: &Context,
+    namespace: &str,
+    pod: &str,
+    since_seconds: Option<i64>,
+) -> Option<String> {
     let params = LogParams {
         container: Some(container::SLURMDBD.to_owned()),
         tail_lines: Some(LOG_LINES),
-        limit_bytes: Some(LOG_BYTES),
+        since_seconds,
         ..LogParams::default()
     };
     let api = Api::<Pod>::namespaced(context.client.clone(), namespace);

@@ -126,30 +126,31 @@ fn progress(live: &Live, daemon: &Daemon) -> Finding {
 
 /// What a person should look at, in slurmdbd's or Kubernetes' own words.
 fn trouble(observed: &Observed, daemon: &Daemon) -> Option<Problem> {
-    let complaint = match daemon {
-        Daemon::Starting | Daemon::Ready => return None,
-        Daemon::Held(words) => {
-            return Some(Problem {
-                reason: reason::POD_HELD,
-                message: format!("slurmdbd cannot be started: {words}"),
-            });
+    let log = observed.log.as_deref();
+    let (reason, message) = match daemon {
+        Daemon::Starting => return None,
+        Daemon::Held(words) => (reason::POD_HELD, format!("slurmdbd cannot be started: {words}")),
+        Daemon::Ended(words) if daemon::is_about_the_database(words) => {
+            (reason::DATABASE_UNUSABLE, cannot_use(observed, words))
         }
-        Daemon::Ended(words) => words.clone(),
-        Daemon::Busy => observed.log.as_deref().and_then(daemon::complaint)?,
+        Daemon::Ended(words) => (
+            reason::DAEMON_ENDED,
+            format!("slurmdbd ended and is started again: {words}"),
+        ),
+        Daemon::Busy => (
+            reason::DATABASE_UNUSABLE,
+            cannot_use(observed, &log.and_then(daemon::refusal)?),
+        ),
+        Daemon::Ready => (
+            reason::DATABASE_UNUSABLE,
+            cannot_use(observed, &log.and_then(daemon::lost_connection)?),
+        ),
     };
-    if daemon::is_about_the_database(&complaint) {
-        return Some(Problem {
-            reason: reason::DATABASE_UNUSABLE,
-            message: format!("slurmdbd cannot use {}: {complaint}", database(observed)),
-        });
-    }
-    match daemon {
-        Daemon::Ended(words) => Some(Problem {
-            reason: reason::DAEMON_ENDED,
-            message: format!("slurmdbd ended and is started again: {words}"),
-        }),
-        _ => None,
-    }
+    Some(Problem { reason, message })
+}
+
+fn cannot_use(observed: &Observed, words: &str) -> String {
+    format!("slurmdbd cannot use {}: {words}", database(observed))
 }
 
 fn database(observed: &Observed) -> String {

@@ -233,9 +233,9 @@ fn ended(message: &str) -> Value {
     json!({ "state": { "waiting": { "reason": "ErrImagePull", "message": "not found" } } }),
     Daemon::Held("ErrImagePull: not found".into())
 )]
-#[case::ended(json!({ "state": ended("[t] fatal: no\n") }), Daemon::Ended("fatal: no".into()))]
+#[case::ended(json!({ "state": ended("[t] fatal: no\n[t] error: later\n") }), Daemon::Ended("fatal: no".into()))]
 #[case::waits_to_be_started_again(
-    json!({ "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": ended("x\n[t] error: a\n[t] error: b\n") }),
+    json!({ "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": ended("[t] error: chown(/dev/null, 1, 1): no\nx\n[t] error: a\n[t] error: b\n") }),
     Daemon::Ended("error: b".into())
 )]
 #[case::ended_without_a_word(json!({ "state": ended("") }), Daemon::Ended("exit status 1".into()))]
@@ -271,18 +271,27 @@ const REFUSED: &str = "\
 
 #[test]
 fn the_line_with_the_cause_is_quoted() {
+    let cause = "error: mysql_real_connect failed: 1045 Access denied for user 'slurm'@'10.0.1.9' (using password: YES)";
+    assert_eq!(daemon::refusal(REFUSED).unwrap(), cause);
+    let (first, _) = REFUSED.split_once('\n').unwrap();
+    assert_eq!(daemon::refusal(first).unwrap(), cause, "between the two lines");
+    let getting_on = format!("{REFUSED}[t] error: Database settings not recommended values: x\n");
+    assert_eq!(daemon::refusal(&getting_on), None);
+}
+
+#[test]
+fn only_what_was_lost_after_the_start_counts_against_a_ready_slurmdbd() {
+    let lost = "[t] error: mysql_real_connect failed: 2002 Can't connect to server on 'mariadb' (115)\n";
+    let started = "[t] slurmdbd version 26.05.5 started\n";
+    assert_eq!(daemon::lost_connection(&format!("{lost}{started}")), None);
     assert_eq!(
-        daemon::complaint(REFUSED).unwrap(),
-        "error: mysql_real_connect failed: 1045 Access denied for user 'slurm'@'10.0.1.9' (using password: YES)"
+        daemon::lost_connection(&format!(
+            "{started}{lost}[t] error: unable to re-connect to as_mysql database\n"
+        ))
+        .unwrap(),
+        "error: mysql_real_connect failed: 2002 Can't connect to server on 'mariadb' (115)"
     );
-    assert_eq!(
-        daemon::complaint("[t] fatal: why\n[t] error: later\n").unwrap(),
-        "fatal: why"
-    );
-    assert_eq!(
-        daemon::complaint("slurmdbd: slurmdbd version 26.05.5 started\n"),
-        None
-    );
+    assert!(daemon::lost_connection(lost).is_some(), "the start is long ago");
 }
 
 fn status_of(container: Value, log: Option<&str>) -> Value {
@@ -307,7 +316,8 @@ fn the_status_quotes_what_slurmdbd_says() {
     let failed = json!({ "state": ended("[t] fatal: Database schema is from a newer version of Slurm\n") });
     insta::assert_yaml_snapshot!("ended-status", status_of(failed, None));
     let ready = json!({ "ready": true, "state": { "running": {} } });
-    insta::assert_yaml_snapshot!("ready-status", status_of(ready, None));
+    insta::assert_yaml_snapshot!("ready-status", status_of(ready.clone(), None));
+    insta::assert_yaml_snapshot!("lost-status", status_of(ready, Some(REFUSED)));
 }
 
 #[test]

@@ -89,6 +89,14 @@ pub fn tcp_probe(port: u16) -> Value {
     json!({ "tcpSocket": { "port": port } })
 }
 
+/// A probe of a daemon that others wait for.
+pub fn often(mut probe: Value) -> Value {
+    if let Value::Object(fields) = &mut probe {
+        fields.insert("periodSeconds".into(), json!(2));
+    }
+    probe
+}
+
 /// A probe that gives up after a minute.
 pub fn patient(mut probe: Value) -> Value {
     if let Value::Object(fields) = &mut probe {
