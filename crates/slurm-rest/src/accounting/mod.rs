@@ -1,0 +1,174 @@
+//! The accounting database behind slurmdbd: clusters, accounts, users, associations, QOS, TRES.
+
+mod records;
+mod requests;
+
+use serde::de::MapAccess;
+
+pub use records::{Account, Association, Cluster, Qos, Tres, User};
+use requests::{AccountRequest, ClusterRequest, QosRequest, UserRequest};
+pub use requests::{NewAccount, NewQos, NewUser};
+
+use crate::answer::{Body, Missing};
+use crate::call::{self, Call};
+use crate::client::{Ask, Client, Reply};
+use crate::control::Ping;
+use crate::error::Error;
+use crate::value::RawWords;
+
+/// A body of each call that sends one, for the test of their fields.
+pub(crate) fn written() -> Vec<(Call, serde_json::Value)> {
+    let body = |body: serde_json::Result<serde_json::Value>| body.unwrap_or_default();
+    vec![
+        (
+            call::CLUSTERS_ADD,
+            body(serde_json::to_value(ClusterRequest::new("c"))),
+        ),
+        (
+            call::ACCOUNTS_ADD,
+            body(serde_json::to_value(AccountRequest::from(&NewAccount::default()))),
+        ),
+        (
+            call::USERS_ADD,
+            body(serde_json::to_value(UserRequest::from(&NewUser::default()))),
+        ),
+        (
+            call::QOS_ADD,
+            body(serde_json::to_value(QosRequest::from(&NewQos::default()))),
+        ),
+    ]
+}
+
+/// What was deleted: slurmdbd answers 200 for a name that it does not know, with an empty list, or 304.
+#[derive(Default)]
+struct Removed {
+    listed: Option<bool>,
+}
+
+impl Body for Removed {
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
+        let wanted = key.starts_with("removed_") || key.starts_with("deleted_");
+        if wanted {
+            self.listed = Some(map.next_value::<RawWords<'de>>()?.iter().next().is_some());
+        }
+        Ok(wanted)
+    }
+}
+
+impl Client {
+    /// The accounting daemons, and whether each answers. From v0.0.42 on.
+    pub async fn ping_accounting(&self) -> Result<Vec<Ping>, Error> {
+        self.items(Ask::new(&call::DBD_PING)).await
+    }
+
+    /// The clusters that account here.
+    pub async fn clusters(&self) -> Result<Vec<Cluster>, Error> {
+        self.items(Ask::new(&call::CLUSTERS)).await
+    }
+
+    /// Makes a cluster known before its controller registers.
+    pub async fn add_cluster(&self, name: &str) -> Result<(), Error> {
+        self.execute::<()>(Ask::new(&call::CLUSTERS_ADD).body(&ClusterRequest::new(name))?)
+            .await
+            .map(drop)
+    }
+
+    /// Forgets a cluster and all that was accounted to it.
+    pub async fn delete_cluster(&self, name: &str) -> Result<(), Error> {
+        self.remove(&call::CLUSTER_DELETE, name, "cluster").await
+    }
+
+    /// The accounts.
+    pub async fn accounts(&self) -> Result<Vec<Account>, Error> {
+        self.items(Ask::new(&call::ACCOUNTS)).await
+    }
+
+    /// Makes an account on a cluster.
+    pub async fn add_account(&self, account: &NewAccount) -> Result<(), Error> {
+        self.execute::<()>(Ask::new(&call::ACCOUNTS_ADD).body(&AccountRequest::from(account))?)
+            .await
+            .map(drop)
+    }
+
+    /// Deletes an account.
+    pub async fn delete_account(&self, name: &str) -> Result<(), Error> {
+        self.remove(&call::ACCOUNT_DELETE, name, "account").await
+    }
+
+    /// The users.
+    pub async fn users(&self) -> Result<Vec<User>, Error> {
+        self.items(Ask::new(&call::USERS)).await
+    }
+
+    /// Lets a user into an account.
+    pub async fn add_user(&self, user: &NewUser) -> Result<(), Error> {
+        self.execute::<()>(Ask::new(&call::USERS_ADD).body(&UserRequest::from(user))?)
+            .await
+            .map(drop)
+    }
+
+    /// Deletes a user.
+    pub async fn delete_user(&self, name: &str) -> Result<(), Error> {
+        self.remove(&call::USER_DELETE, name, "user").await
+    }
+
+    /// The associations.
+    pub async fn associations(&self) -> Result<Vec<Association>, Error> {
+        self.items(Ask::new(&call::ASSOCIATIONS)).await
+    }
+
+    /// Takes a user out of an account of a cluster.
+    pub async fn delete_association(&self, user: &NewUser) -> Result<(), Error> {
+        let NewUser {
+            name,
+            account,
+            cluster,
+        } = user;
+        let ask = Ask::new(&call::ASSOCIATIONS_DELETE)
+            .query("user", name)
+            .query("account", account)
+            .query("cluster", cluster);
+        self.removed(ask, &format!("{name} in {account} on {cluster}"))
+            .await
+    }
+
+    /// The qualities of service.
+    pub async fn qos(&self) -> Result<Vec<Qos>, Error> {
+        self.items(Ask::new(&call::QOS)).await
+    }
+
+    /// Makes a quality of service, or changes it if it is there.
+    pub async fn add_qos(&self, qos: &NewQos) -> Result<(), Error> {
+        self.execute::<()>(Ask::new(&call::QOS_ADD).body(&QosRequest::from(qos))?)
+            .await
+            .map(drop)
+    }
+
+    /// Deletes a quality of service.
+    pub async fn delete_qos(&self, name: &str) -> Result<(), Error> {
+        self.remove(&call::QOS_DELETE, name, "QOS").await
+    }
+
+    /// What is counted.
+    pub async fn tres(&self) -> Result<Vec<Tres>, Error> {
+        self.items(Ask::new(&call::TRES)).await
+    }
+
+    async fn remove(&self, call: &Call, name: &str, kind: &str) -> Result<(), Error> {
+        self.removed(Ask::new(call).about(name), &format!("{kind} {name}"))
+            .await
+    }
+
+    async fn removed(&self, ask: Ask<'_>, what: &str) -> Result<(), Error> {
+        let missing = Missing { what, numbers: &[] };
+        match self.execute::<Removed>(ask).await? {
+            Reply::Body {
+                body: Removed {
+                    listed: Some(true) | None,
+                },
+                ..
+            } => Ok(()),
+            Reply::Body { .. } | Reply::NotModified => Err(missing.error()),
+        }
+    }
+}

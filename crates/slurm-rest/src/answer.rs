@@ -1,0 +1,389 @@
+//! An answer taken apart in one pass over its bytes: the part that is wanted, Slurm's errors and warnings, and
+//! the release that wrote it.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use reqwest::StatusCode;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::call::{Call, Kind};
+use crate::error::{Complaint, Error, Peer};
+use crate::value::{NoVal, Strings, Text};
+
+/// What a call wants from its answer.
+pub(crate) trait Body: Default {
+    /// Takes the value of a top-level key if it is wanted; says whether it did.
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;
+}
+
+/// Nothing is wanted but that it worked.
+impl Body for () {
+    fn field<'de, A: MapAccess<'de>>(&mut self, _: &str, _: &mut A) -> Result<bool, A::Error> {
+        Ok(false)
+    }
+}
+
+/// One object of a list: read as `Raw`, of which the facts that are kept become `Self`.
+pub(crate) trait Item: Sized {
+    /// The list's key in the answer.
+    const KEY: &'static str;
+    /// The object as it stands in the answer.
+    type Raw<'a>: Deserialize<'a>;
+    /// Keeps what is kept of it.
+    fn keep(raw: Self::Raw<'_>, strings: &mut Strings) -> Self;
+}
+
+/// A list, and the instant that it is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing<T> {
+    /// The objects, in Slurm's order.
+    pub items: Vec<T>,
+    /// What to ask for changes since.
+    pub last_update: Option<Timestamp>,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            last_update: None,
+        }
+    }
+}
+
+impl<T: Item> Body for Listing<T> {
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
+        match key {
+            "last_update" => self.last_update = map.next_value::<NoVal>()?.timestamp(),
+            key if key == T::KEY => map.next_value_seed(Items(&mut self.items))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Reads a list object by object, so that at most one is held in full.
+struct Items<'a, T>(&'a mut Vec<T>);
+
+impl<'de, T: Item> DeserializeSeed<'de> for Items<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Item> Visitor<'de> for Items<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of {}", T::KEY)
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut strings = Strings::default();
+        while let Some(raw) = seq.next_element::<T::Raw<'de>>()? {
+            self.0.push(T::keep(raw, &mut strings));
+        }
+        Ok(())
+    }
+}
+
+/// A whole answer.
+#[derive(Debug, Default)]
+pub(crate) struct Answer<B> {
+    pub(crate) body: B,
+    pub(crate) errors: Vec<Complaint>,
+    pub(crate) warnings: Vec<Complaint>,
+    pub(crate) release: String,
+}
+
+impl<'de, B: Body> Deserialize<'de> for Answer<B> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnswerVisitor<B>(Answer<B>);
+        impl<'de, B: Body> Visitor<'de> for AnswerVisitor<B> {
+            type Value = Answer<B>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an answer")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Answer<B>, A::Error> {
+                let mut answer = self.0;
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    match key.as_str() {
+                        "errors" => answer.errors = map.next_value::<Complaints>()?.0,
+                        "warnings" => answer.warnings = map.next_value::<Complaints>()?.0,
+                        "meta" => answer.release = map.next_value::<Meta>()?.slurm.release,
+                        key if answer.body.field(key, &mut map)? => {}
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(answer)
+            }
+        }
+        deserializer.deserialize_map(AnswerVisitor(Answer {
+            body: B::default(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            release: String::new(),
+        }))
+    }
+}
+
+#[derive(Deserialize)]
+struct Complaints(#[serde(deserialize_with = "complaints")] Vec<Complaint>);
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawComplaint<'a> {
+    error_number: i64,
+    #[serde(borrow)]
+    error: Text<'a>,
+    #[serde(borrow)]
+    description: Text<'a>,
+}
+
+fn complaints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Complaint>, D::Error> {
+    let raw = Option::<Vec<RawComplaint<'de>>>::deserialize(deserializer)?.unwrap_or_default();
+    let keep = |raw: RawComplaint<'_>| Complaint {
+        number: raw.error_number,
+        error: raw.error.into_owned(),
+        description: raw.description.into_owned(),
+    };
+    Ok(raw.into_iter().map(keep).collect())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    slurm: MetaSlurm,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MetaSlurm {
+    release: String,
+}
+
+/// Reads an answer. An answer that cannot be read is read again to find the place that is wrong.
+pub(crate) fn decode<B: Body>(call: &Call, bytes: &[u8]) -> Result<Answer<B>, Error> {
+    serde_json::from_slice(bytes).map_err(|_| {
+        let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
+        let message = match serde_path_to_error::deserialize::<_, Answer<B>>(deserializer) {
+            Err(error) => format!("at {}: {}", error.path(), error.inner()),
+            Ok(_) => "text behind its end".to_owned(),
+        };
+        Error::Protocol {
+            call: call.path.to_owned(),
+            message,
+        }
+    })
+}
+
+/// What an unknown object looks like in the answer to a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Missing<'a> {
+    /// The object.
+    pub(crate) what: &'a str,
+    /// Slurm's numbers for it.
+    pub(crate) numbers: &'a [i64],
+}
+
+impl Missing<'_> {
+    /// A call that names no object.
+    pub(crate) const NONE: Missing<'static> = Missing {
+        what: "",
+        numbers: &[],
+    };
+
+    pub(crate) fn error(&self) -> Error {
+        Error::NotFound {
+            what: self.what.to_owned(),
+        }
+    }
+}
+
+/// A token was refused: another one may be taken. Everything else is final.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    TokenRefused(String),
+    Failed(Error),
+}
+
+const TOKEN_REFUSED: [i64; 6] = [1007, 6000, 6001, 6004, 6007, 6010];
+const ACCESS_DENIED: i64 = 2002;
+const DATABASE_UNREACHABLE: [i64; 2] = [7000, 7008];
+const UNSPECIFIED: i64 = -1;
+
+/// Lost ways between daemons, and a controller that is only a backup now.
+fn is_unreachable(number: i64) -> bool {
+    matches!(number, 1001..=1004 | 1013..=1023 | 1800..=1805 | 5003..=5005 | 2027 | 2131)
+        || DATABASE_UNREACHABLE.contains(&number)
+}
+
+/// Judges an answer: its `errors` first, since Slurm sends them with any status.
+pub(crate) fn judge(
+    call: &Call,
+    status: StatusCode,
+    errors: &[Complaint],
+    missing: &Missing<'_>,
+) -> Result<(), Verdict> {
+    let message = || {
+        errors
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    let behind = if call.path.starts_with("/slurmdb/") {
+        Peer::Slurmdbd
+    } else {
+        Peer::Slurmctld
+    };
+    let any = |test: &dyn Fn(i64) -> bool| errors.iter().any(|complaint| test(complaint.number));
+    let failed = |error| Err(Verdict::Failed(error));
+
+    if errors.is_empty() {
+        return match status.as_u16() {
+            200..=299 => Ok(()),
+            401 | 511 => Err(Verdict::TokenRefused(status.to_string())),
+            403 => failed(Error::Unauthorised {
+                message: status.to_string(),
+            }),
+            502..=504 => failed(Error::Unreachable {
+                daemon: behind,
+                message: status.to_string(),
+            }),
+            _ => failed(Error::Protocol {
+                call: call.path.to_owned(),
+                message: format!("status {status}"),
+            }),
+        };
+    }
+    if any(&|number| TOKEN_REFUSED.contains(&number)) {
+        return Err(Verdict::TokenRefused(message()));
+    }
+    if any(&|number| number == ACCESS_DENIED) {
+        return failed(Error::Unauthorised { message: message() });
+    }
+    // A read that fails for no stated reason fails because the controller does not answer.
+    if any(&is_unreachable) || (call.kind != Kind::Write && any(&|number| number == UNSPECIFIED)) {
+        return failed(Error::Unreachable {
+            daemon: behind,
+            message: message(),
+        });
+    }
+    // Slurm reports an unknown node or reservation as "No error".
+    let unknown = |complaint: &Complaint| missing.numbers.contains(&complaint.number);
+    if errors.iter().all(unknown) {
+        return failed(missing.error());
+    }
+    failed(Error::Refused {
+        complaints: errors.to_vec(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call;
+    use rstest::rstest;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Thing(String);
+
+    impl Item for Thing {
+        const KEY: &'static str = "things";
+        type Raw<'a> = Text<'a>;
+
+        fn keep(raw: Text<'_>, _: &mut Strings) -> Self {
+            Self(raw.into_owned())
+        }
+    }
+
+    #[test]
+    fn an_answer_is_read_in_one_pass_whatever_else_it_holds() {
+        let json = r#"{"new":{"x":[1,{}]},"things":["a","b"],"last_update":{"set":true,"infinite":false,"number":9},
+            "meta":{"slurm":{"release":"26.05.5","more":1}},"errors":[{"error_number":5,"error":"e","source":"s"}],
+            "warnings":null}"#;
+        let answer: Answer<Listing<Thing>> = decode(&call::NODES, json.as_bytes()).unwrap();
+        assert_eq!(answer.body.items, [Thing("a".into()), Thing("b".into())]);
+        assert_eq!(answer.body.last_update, Some(Timestamp::from_second(9).unwrap()));
+        assert_eq!(answer.release, "26.05.5");
+        assert_eq!(answer.errors[0].number, 5);
+        assert!(answer.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_list_of_nothing_is_empty() {
+        let answer: Answer<Listing<Thing>> = decode(&call::NODES, br#"{"things":null}"#).unwrap();
+        assert!(answer.body.items.is_empty());
+    }
+
+    #[rstest]
+    #[case::cut(r#"{"things":["a""#)]
+    #[case::more(r#"{"things":["a"]} x"#)]
+    #[case::other(r#"{"things":5}"#)]
+    fn a_broken_answer_is_a_protocol_error(#[case] json: &str) {
+        let error = decode::<Listing<Thing>>(&call::NODES, json.as_bytes()).unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{error}");
+    }
+
+    fn judged(call: &Call, status: u16, numbers: &[i64]) -> String {
+        let errors: Vec<_> = numbers
+            .iter()
+            .map(|number| Complaint {
+                number: *number,
+                error: "e".into(),
+                description: "d".into(),
+            })
+            .collect();
+        let missing = Missing {
+            what: "node n",
+            numbers: &[0, 2018],
+        };
+        match judge(call, StatusCode::from_u16(status).unwrap(), &errors, &missing) {
+            Ok(()) => "fine".into(),
+            Err(Verdict::TokenRefused(_)) => "token".into(),
+            Err(Verdict::Failed(error)) => format!("{error:?}")
+                .split([' ', '{'])
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        }
+    }
+
+    #[rstest]
+    #[case::fine(200, &[], "fine")]
+    #[case::errors_win(200, &[2016], "Refused")]
+    #[case::refused_500(500, &[2016], "Refused")]
+    #[case::refused_422(422, &[2016], "Refused")]
+    #[case::unknown(200, &[0], "NotFound")]
+    #[case::unknown_by_number(422, &[2018], "NotFound")]
+    #[case::partly_unknown(422, &[2018, 2016], "Refused")]
+    #[case::bad_token(511, &[1007], "token")]
+    #[case::no_token(401, &[], "token")]
+    #[case::denied(403, &[2002], "Unauthorised")]
+    #[case::controller_down(502, &[1800], "Unreachable")]
+    #[case::standby(500, &[2027], "Unreachable")]
+    #[case::unspecified(500, &[-1], "Unreachable")]
+    #[case::gateway(503, &[], "Unreachable")]
+    #[case::odd(418, &[], "Protocol")]
+    fn answers_are_judged(#[case] status: u16, #[case] numbers: &[i64], #[case] verdict: &str) {
+        assert_eq!(judged(&call::NODE, status, numbers), verdict);
+    }
+
+    #[test]
+    fn a_write_that_fails_for_no_reason_is_not_taken_for_a_lost_way() {
+        assert_eq!(judged(&call::NODE_DELETE, 500, &[-1]), "Refused");
+    }
+}

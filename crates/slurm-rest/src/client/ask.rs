@@ -1,0 +1,108 @@
+//! A request before it is sent, and what came back.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use url::Url;
+
+use crate::answer::Missing;
+use crate::call::Call;
+use crate::error::{Complaint, Error};
+
+/// A request before it is addressed.
+pub(crate) struct Ask<'a> {
+    pub(super) call: &'a Call,
+    pub(super) parameter: Option<&'a str>,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) body: Option<Vec<u8>>,
+    pub(super) missing: Missing<'a>,
+}
+
+impl<'a> Ask<'a> {
+    pub(crate) fn new(call: &'a Call) -> Self {
+        Self {
+            call,
+            parameter: None,
+            query: Vec::new(),
+            body: None,
+            missing: Missing::NONE,
+        }
+    }
+
+    /// Fills the path's one parameter in.
+    pub(crate) fn about(mut self, name: &'a str) -> Self {
+        self.parameter = Some(name);
+        self
+    }
+
+    pub(crate) fn query(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((key, value.into()));
+        self
+    }
+
+    pub(crate) fn body(mut self, body: &impl Serialize) -> Result<Self, Error> {
+        let bytes = serde_json::to_vec(body).map_err(|error| Error::Request {
+            what: self.call.path.to_owned(),
+            message: error.to_string(),
+        })?;
+        self.body = Some(bytes);
+        Ok(self)
+    }
+
+    /// Says what an unknown object looks like.
+    pub(crate) fn missing(mut self, missing: Missing<'a>) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// The address of this request.
+    pub(crate) fn url(&self, endpoint: &Url, version: &str) -> Result<Url, Error> {
+        let mut path = endpoint.path().trim_end_matches('/').to_owned();
+        for segment in self.call.path.split('/').skip(1) {
+            path.push('/');
+            match (segment, self.parameter) {
+                ("{version}", _) => path.push_str(version),
+                // An empty name would turn a call about one object into one about all.
+                (name, Some("" | "." | "..")) if name.starts_with('{') => {
+                    let message = "the name is empty or a path".to_owned();
+                    return Err(Error::Request {
+                        what: self.call.path.to_owned(),
+                        message,
+                    });
+                }
+                (name, Some(parameter)) if name.starts_with('{') => {
+                    path.push_str(&percent_encoded(parameter));
+                }
+                (segment, _) => path.push_str(segment),
+            }
+        }
+        let mut url = endpoint.clone();
+        url.set_path(&path);
+        if !self.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&self.query);
+        }
+        Ok(url)
+    }
+}
+
+/// slurmrestd knows no path with a bracket in it, so everything but the plainest characters is encoded.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) enum Reply<B> {
+    /// Nothing has changed, or nothing was there to be changed.
+    NotModified,
+    /// An answer without errors.
+    Body { body: B, warnings: Vec<Complaint> },
+}

@@ -1,0 +1,246 @@
+//! The client: how it is made, and which version it speaks with its server.
+
+mod ask;
+mod send;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use secrecy::SecretString;
+use tokio::sync::Mutex;
+use url::Url;
+
+pub(crate) use ask::{Ask, Reply};
+pub(crate) use send::unsupported;
+use send::{Failure, final_error, plain_failure};
+
+use crate::call::{Kind, OPENAPI};
+use crate::error::Error;
+use crate::token::Signer;
+use crate::version::{Document, Served, Version};
+
+/// Who we are to Slurm.
+#[derive(Clone)]
+pub enum Credentials {
+    /// Tokens are signed as they are needed.
+    Signer(Arc<Signer>),
+    /// A token that somebody else made.
+    Token(SecretString),
+}
+
+/// How long each kind of call may take, repetitions included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// One object. slurmrestd itself waits 10 s for a controller that is gone.
+    pub read: Duration,
+    /// A list.
+    pub list: Duration,
+    /// A change.
+    pub write: Duration,
+    /// How long to wait for a new key after the known ones were refused.
+    pub key_grace: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            read: Duration::from_secs(20),
+            list: Duration::from_mins(1),
+            write: Duration::from_secs(30),
+            key_grace: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Deadlines {
+    fn of(&self, kind: Kind) -> Duration {
+        match kind {
+            Kind::Read => self.read,
+            Kind::List => self.list,
+            Kind::Write => self.write,
+        }
+    }
+}
+
+/// How a client is made.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where slurmrestd listens: `http://host:6820`.
+    pub endpoint: Url,
+    /// Who we are.
+    pub credentials: Credentials,
+    /// How long calls may take.
+    pub deadlines: Deadlines,
+    /// The newest version to speak.
+    pub newest: Version,
+    /// The longest answer that is read, in bytes.
+    pub max_answer: usize,
+    /// An HTTP client of the caller's, for certificates and proxies; a plain one if `None`.
+    pub http: Option<reqwest::Client>,
+}
+
+impl Options {
+    /// Options with the usual deadlines.
+    pub fn new(endpoint: Url, credentials: Credentials) -> Self {
+        Self {
+            endpoint,
+            credentials,
+            deadlines: Deadlines::default(),
+            newest: Version::V45,
+            max_answer: 1 << 30,
+            http: None,
+        }
+    }
+}
+
+/// A client of one slurmrestd, or of several behind one address. Clones share everything.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    http: reqwest::Client,
+    endpoint: Url,
+    credentials: Credentials,
+    deadlines: Deadlines,
+    newest: Version,
+    max_answer: usize,
+    served: ArcSwapOption<Served>,
+    /// Set when an answer came from another release than the one that was asked what it serves.
+    stale: AtomicBool,
+    negotiation: Mutex<()>,
+}
+
+impl Client {
+    /// A client; nothing is asked yet.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let Options {
+            endpoint,
+            credentials,
+            deadlines,
+            newest,
+            max_answer,
+            http,
+        } = options;
+        let unusable = |message: String| Error::Request {
+            what: endpoint.to_string(),
+            message,
+        };
+        if endpoint.cannot_be_a_base() {
+            return Err(unusable("not an address to call".into()));
+        }
+        let http = match http {
+            Some(http) => http,
+            // The proxies of the environment are for the world outside, not for the cluster's own services.
+            None => reqwest::Client::builder()
+                .connect_timeout(Duration::from_secs(5))
+                .no_proxy()
+                .build()
+                .map_err(|error| unusable(chain(&error)))?,
+        };
+        let inner = Inner {
+            http,
+            endpoint,
+            credentials,
+            deadlines,
+            newest,
+            max_answer,
+            served: ArcSwapOption::empty(),
+            stale: AtomicBool::new(false),
+            negotiation: Mutex::new(()),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// What the server offers: asked once, and again after an upgrade or downgrade was noticed.
+    pub async fn served(&self) -> Result<Arc<Served>, Error> {
+        let limit = self.inner.deadlines.read;
+        let served = tokio::time::timeout(limit, self.served_now()).await;
+        served.unwrap_or(Err(Error::Timeout { after: limit }))
+    }
+
+    /// Forgets what the server offers, so that the next call asks anew.
+    pub fn renegotiate(&self) {
+        self.inner.stale.store(true, Ordering::Relaxed);
+    }
+
+    async fn served_now(&self) -> Result<Arc<Served>, Error> {
+        let stale = || self.inner.stale.load(Ordering::Relaxed);
+        if let Some(served) = self.inner.served.load_full().filter(|_| !stale()) {
+            return Ok(served);
+        }
+        let _one_at_a_time = self.inner.negotiation.lock().await;
+        if let Some(served) = self.inner.served.load_full().filter(|_| !stale()) {
+            return Ok(served);
+        }
+        let document = self.read_document().await?;
+        let unsupported = || Error::Unsupported {
+            call: format!(
+                "any version up to {} (served: {})",
+                self.inner.newest,
+                document.versions().join(", ")
+            ),
+            version: None,
+        };
+        let served = Arc::new(document.agree(self.inner.newest).ok_or_else(unsupported)?);
+        tracing::debug!(version = %served.version, release = %served.release, "agreed on a version");
+        self.inner.served.store(Some(Arc::clone(&served)));
+        self.inner.stale.store(false, Ordering::Relaxed);
+        Ok(served)
+    }
+
+    async fn read_document(&self) -> Result<Document, Error> {
+        let ask = Ask::new(&OPENAPI);
+        let url = ask.url(&self.inner.endpoint, "")?;
+        let read = self.authorised(&ask, &url, |status, bytes| match status.as_u16() {
+            200 => serde_json::from_slice(&bytes).map_err(|error| {
+                Failure::Final(Error::Protocol {
+                    call: OPENAPI.path.to_owned(),
+                    message: error.to_string(),
+                })
+            }),
+            _ => Err(plain_failure(&OPENAPI, status, &bytes)),
+        });
+        read.await
+            .map_err(|failure| final_error(failure, OPENAPI.path, None))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("endpoint", &self.inner.endpoint.as_str())
+            .field(
+                "served",
+                &self.inner.served.load().as_ref().map(|served| served.version),
+            )
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signer(signer) => f.debug_tuple("Signer").field(signer).finish(),
+            Self::Token(_) => f.write_str("Token"),
+        }
+    }
+}
+
+/// An error with its causes: reqwest's own text leaves out what matters.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,261 @@
+//! One request through deadline, repetition, version and token.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Response, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::{Ask, Client, Credentials, Reply, chain};
+use crate::answer::{Answer, Body, Missing, Verdict, decode, judge};
+use crate::call::Call;
+use crate::error::{Error, Peer};
+use crate::version::Served;
+
+const TOKEN_HEADER: &str = "X-SLURM-USER-TOKEN";
+
+/// Why one attempt failed.
+pub(super) enum Failure {
+    /// The server does not know the path: another release runs there now, and nothing was done.
+    UnknownPath,
+    TokenRefused(String),
+    Final(Error),
+}
+
+impl From<Verdict> for Failure {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::TokenRefused(message) => Self::TokenRefused(message),
+            Verdict::Failed(error) => Self::Final(error),
+        }
+    }
+}
+
+impl Client {
+    /// Carries a request out, within its deadline.
+    pub(crate) async fn execute<B: Body>(&self, ask: Ask<'_>) -> Result<Reply<B>, Error> {
+        let limit = self.inner.deadlines.of(ask.call.kind);
+        let mut last = None;
+        let replied = tokio::time::timeout(limit, self.persist(&ask, &mut last)).await;
+        // What went wrong before says more than that the time is up.
+        replied.unwrap_or_else(|_| Err(last.unwrap_or(Error::Timeout { after: limit })))
+    }
+
+    /// Repeats a read while the way is broken.
+    async fn persist<B: Body>(&self, ask: &Ask<'_>, last: &mut Option<Error>) -> Result<Reply<B>, Error> {
+        let mut pauses = ExponentialBuilder::new()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(2))
+            .with_max_times(4)
+            .with_jitter()
+            .build();
+        loop {
+            let error = match self.negotiated(ask).await {
+                Err(error) if ask.call.kind.may_repeat() && error.is_transient() => error,
+                settled => return settled,
+            };
+            let Some(pause) = pauses.next() else {
+                return Err(error);
+            };
+            tracing::debug!(call = ask.call.path, %error, "repeated after a pause");
+            *last = Some(error);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Sends in the version that was agreed on, and agrees anew where the server does not know the path.
+    async fn negotiated<B: Body>(&self, ask: &Ask<'_>) -> Result<Reply<B>, Error> {
+        let served = self.served_now().await?;
+        match self.attempt(&served, ask).await {
+            Err(Failure::UnknownPath) => {
+                self.renegotiate();
+                let served = self.served_now().await?;
+                let attempt = self.attempt(&served, ask).await;
+                attempt.map_err(|failure| final_error(failure, ask.call.path, Some(&served)))
+            }
+            settled => settled.map_err(|failure| final_error(failure, ask.call.path, Some(&served))),
+        }
+    }
+
+    async fn attempt<B: Body>(&self, served: &Served, ask: &Ask<'_>) -> Result<Reply<B>, Failure> {
+        if !served.offers(ask.call) {
+            return Err(Failure::Final(unsupported(ask.call.path, served)));
+        }
+        let url = ask
+            .url(&self.inner.endpoint, &served.version.to_string())
+            .map_err(Failure::Final)?;
+        self.authorised(ask, &url, |status, bytes| {
+            if status == StatusCode::NOT_MODIFIED {
+                return Ok(Reply::NotModified);
+            }
+            if !bytes.trim_ascii_start().starts_with(b"{") {
+                return Err(plain_failure(ask.call, status, &bytes));
+            }
+            let Answer {
+                body,
+                errors,
+                warnings,
+                release,
+            } = decode::<B>(ask.call, &bytes).map_err(Failure::Final)?;
+            if !release.is_empty() && release != served.release {
+                self.renegotiate();
+            }
+            judge(ask.call, status, &errors, &ask.missing)?;
+            Ok(Reply::Body { body, warnings })
+        })
+        .await
+    }
+
+    /// Sends with a token that Slurm takes: the other key's if the first is refused, and a new key's if one comes
+    /// in time. A refused token means that nothing was done, so a write may go through this as well.
+    pub(super) async fn authorised<T>(
+        &self,
+        ask: &Ask<'_>,
+        url: &Url,
+        read: impl Fn(StatusCode, Vec<u8>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let signer = match &self.inner.credentials {
+            Credentials::Token(token) => {
+                let (status, bytes) = self.transmit(ask, url, token).await?;
+                return read(status, bytes);
+            }
+            Credentials::Signer(signer) => signer,
+        };
+        let mut rotations = signer.rotations();
+        let mut waited = false;
+        let mut refused = 0;
+        let mut issued = signer.issue(None).map_err(Failure::Final)?;
+        loop {
+            let (status, bytes) = self.transmit(ask, url, &issued.token).await?;
+            let message = match read(status, bytes) {
+                Err(Failure::TokenRefused(message)) => message,
+                settled => {
+                    signer.accept(&issued);
+                    return settled;
+                }
+            };
+            refused += 1;
+            if refused < signer.keys() {
+                issued = signer.issue(Some(&issued)).map_err(Failure::Final)?;
+                continue;
+            }
+            let grace = self.inner.deadlines.key_grace;
+            if waited || tokio::time::timeout(grace, rotations.changed()).await.is_err() {
+                return Err(Failure::TokenRefused(message));
+            }
+            waited = true;
+            refused = 0;
+            issued = signer.issue(None).map_err(Failure::Final)?;
+        }
+    }
+
+    async fn transmit(
+        &self,
+        ask: &Ask<'_>,
+        url: &Url,
+        token: &SecretString,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let mut header = HeaderValue::from_str(token.expose_secret()).map_err(|_| {
+            Failure::Final(Error::Signing {
+                message: "the token is no header value".into(),
+            })
+        })?;
+        header.set_sensitive(true);
+        let mut request = self
+            .inner
+            .http
+            .request(ask.call.method.clone(), url.clone())
+            .header(TOKEN_HEADER, header);
+        if let Some(body) = &ask.body {
+            request = request
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.clone());
+        }
+        let lost = |error: reqwest::Error| {
+            let message = chain(&error.without_url());
+            Failure::Final(Error::Unreachable {
+                daemon: Peer::Slurmrestd,
+                message,
+            })
+        };
+        let response = request.send().await.map_err(lost)?;
+        let status = response.status();
+        let bytes = self
+            .read_body(ask.call, response)
+            .await
+            .map_err(|error| match error {
+                BodyError::Lost(error) => lost(error),
+                BodyError::TooLong(error) => Failure::Final(error),
+            })?;
+        Ok((status, bytes))
+    }
+
+    /// Reads a body into one buffer: lists are tens of megabytes, and two copies would be too many.
+    async fn read_body(&self, call: &Call, mut response: Response) -> Result<Vec<u8>, BodyError> {
+        let too_long = || {
+            let message = format!("longer than {} bytes", self.inner.max_answer);
+            BodyError::TooLong(Error::Protocol {
+                call: call.path.to_owned(),
+                message,
+            })
+        };
+        let announced = usize::try_from(response.content_length().unwrap_or(0)).unwrap_or(usize::MAX);
+        if announced > self.inner.max_answer {
+            return Err(too_long());
+        }
+        let mut bytes = Vec::with_capacity(announced);
+        while let Some(chunk) = response.chunk().await.map_err(BodyError::Lost)? {
+            if bytes.len().saturating_add(chunk.len()) > self.inner.max_answer {
+                return Err(too_long());
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+}
+
+enum BodyError {
+    Lost(reqwest::Error),
+    TooLong(Error),
+}
+
+/// An answer that is no JSON: slurmrestd did not get as far as asking Slurm.
+pub(super) fn plain_failure(call: &Call, status: StatusCode, bytes: &[u8]) -> Failure {
+    if status == StatusCode::NOT_FOUND {
+        return Failure::UnknownPath;
+    }
+    match judge(call, status, &[], &Missing::NONE) {
+        Err(Verdict::Failed(Error::Protocol { call, .. })) => {
+            let text: String = String::from_utf8_lossy(bytes).chars().take(200).collect();
+            Failure::Final(Error::Protocol {
+                call,
+                message: format!("status {status}: {text}"),
+            })
+        }
+        Err(verdict) => verdict.into(),
+        Ok(()) => Failure::Final(Error::Protocol {
+            call: call.path.to_owned(),
+            message: "no JSON".into(),
+        }),
+    }
+}
+
+pub(super) fn final_error(failure: Failure, call: &str, served: Option<&Served>) -> Error {
+    match failure {
+        Failure::Final(error) => error,
+        Failure::TokenRefused(message) => Error::Unauthorised { message },
+        Failure::UnknownPath => Error::Unsupported {
+            call: call.to_owned(),
+            version: served.map(|s| s.version.to_string()),
+        },
+    }
+}
+
+pub(crate) fn unsupported(what: &str, served: &Served) -> Error {
+    Error::Unsupported {
+        call: what.to_owned(),
+        version: Some(served.version.to_string()),
+    }
+}

@@ -1,0 +1,266 @@
+//! What may be done to jobs: submit, signal, cancel, requeue.
+
+use std::collections::BTreeMap;
+
+use serde::de::MapAccess;
+use serde::{Deserialize, Serialize};
+
+use super::UNKNOWN_JOB;
+use crate::answer::{Body, Missing};
+use crate::call;
+use crate::client::{Ask, Client, Reply};
+use crate::error::{Complaint, Error};
+use crate::value::{NoVal, Text};
+
+/// The signal that ends a job.
+const CANCEL: &str = "SIGKILL";
+
+/// A batch job to be run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct JobSubmit {
+    /// Its name.
+    pub name: String,
+    /// What it runs: a script that begins with `#!`. It is sent beside the description by old versions.
+    pub script: String,
+    /// Where it runs.
+    pub current_working_directory: String,
+    /// Its environment, `NAME=value` each. Slurm refuses a job without one.
+    pub environment: Vec<String>,
+    /// The partition; the default one if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// The account; the user's own if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// How many tasks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u32>,
+    /// How many nodes: `2` or `2-4`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+    /// How long it may run, in minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<NoVal>,
+    /// The nodes that it insists on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub required_nodes: Vec<String>,
+    /// The reservation that it runs in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Where its output goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub standard_output: Option<String>,
+    /// Waits for a release.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hold: bool,
+    /// A comment for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Submission<'a> {
+    pub(crate) job: &'a JobSubmit,
+}
+
+#[derive(Default)]
+pub(crate) struct Submitted {
+    job_id: NoVal,
+}
+
+impl Body for Submitted {
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
+        if key == "job_id" {
+            self.job_id = map.next_value()?;
+        }
+        Ok(key == "job_id")
+    }
+}
+
+/// What Slurm said about each job of a request that names several.
+#[derive(Default)]
+struct Statuses(Vec<(String, Complaint)>);
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RawStatus<'a> {
+    #[serde(borrow)]
+    step_id: Text<'a>,
+    #[serde(borrow)]
+    error: RawStatusError<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawStatusError<'a> {
+    #[serde(borrow)]
+    string: Text<'a>,
+    code: NoVal,
+}
+
+impl Body for Statuses {
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
+        if key != "status" {
+            return Ok(false);
+        }
+        for RawStatus { step_id, error } in map
+            .next_value::<Option<Vec<RawStatus<'de>>>>()?
+            .unwrap_or_default()
+        {
+            let number = error
+                .code
+                .number()
+                .and_then(|code| i64::try_from(code).ok())
+                .unwrap_or(0);
+            if number != 0 {
+                let description = format!("job {}", step_id.as_str());
+                self.0.push((
+                    step_id.into_owned(),
+                    Complaint {
+                        number,
+                        error: error.string.into_owned(),
+                        description,
+                    },
+                ));
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// How a job goes back into the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Requeue {
+    /// Held there until somebody releases it.
+    pub hold: bool,
+    /// Only if it has not ended yet.
+    pub incomplete_only: bool,
+}
+
+#[derive(Serialize)]
+pub(crate) struct RequeueRequest {
+    pub(crate) jobs: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) flags: Vec<&'static str>,
+}
+
+impl Client {
+    /// Submits a batch job and tells its number.
+    pub async fn submit_job(&self, job: &JobSubmit) -> Result<u64, Error> {
+        let reply = self
+            .execute::<Submitted>(Ask::new(&call::JOB_SUBMIT).body(&Submission { job })?)
+            .await?;
+        let number = if let Reply::Body { body, .. } = reply {
+            body.job_id.number()
+        } else {
+            None
+        };
+        let nothing = || "the answer names no job".to_owned();
+        number.ok_or_else(|| Error::Protocol {
+            call: call::JOB_SUBMIT.path.to_owned(),
+            message: nothing(),
+        })
+    }
+
+    /// Sends a signal to a job: `SIGUSR1`. Releases before 25.05 say nothing about a job that they do not know.
+    pub async fn signal_job(&self, id: u64, signal: &str) -> Result<(), Error> {
+        let (what, id) = (format!("job {id}"), id.to_string());
+        let missing = Missing {
+            what: &what,
+            numbers: &UNKNOWN_JOB,
+        };
+        let ask = Ask::new(&call::JOB_SIGNAL)
+            .about(&id)
+            .query("signal", signal)
+            .missing(missing);
+        let Reply::Body {
+            body: Statuses(statuses),
+            ..
+        } = self.execute(ask).await?
+        else {
+            return Ok(());
+        };
+        match statuses.as_slice() {
+            [] => Ok(()),
+            unknown if unknown.iter().all(|(_, c)| UNKNOWN_JOB.contains(&c.number)) => Err(missing.error()),
+            _ => Err(Error::Refused {
+                complaints: statuses.into_iter().map(|(_, complaint)| complaint).collect(),
+            }),
+        }
+    }
+
+    /// Ends a job.
+    pub async fn cancel_job(&self, id: u64) -> Result<(), Error> {
+        self.signal_job(id, CANCEL).await
+    }
+
+    /// Puts jobs back into the queue, and tells which of them Slurm did not want to. From v0.0.45 on.
+    pub async fn requeue_jobs(
+        &self,
+        ids: &[u64],
+        how: Requeue,
+    ) -> Result<BTreeMap<String, Complaint>, Error> {
+        let Requeue {
+            hold,
+            incomplete_only,
+        } = how;
+        let flags = [(hold, "Hold"), (incomplete_only, "Incomplete")];
+        let request = RequeueRequest {
+            jobs: ids.iter().map(u64::to_string).collect(),
+            flags: flags
+                .into_iter()
+                .filter_map(|(set, flag)| set.then_some(flag))
+                .collect(),
+        };
+        match self
+            .execute::<Statuses>(Ask::new(&call::JOBS_REQUEUE).body(&request)?)
+            .await
+        {
+            Ok(Reply::Body { body, .. }) => Ok(body.0.into_iter().collect()),
+            Ok(Reply::NotModified) => Ok(BTreeMap::new()),
+            // Slurm reports each refusal as an error of the whole call, with the job's number in its text.
+            Err(Error::Refused { complaints })
+                if complaints.iter().all(|c| job_of(&c.description).is_some()) =>
+            {
+                let by_job = complaints
+                    .into_iter()
+                    .filter_map(|c| Some((job_of(&c.description)?.to_owned(), c)));
+                Ok(by_job.collect())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// `Requeue JobId=7 failed` is about job 7.
+fn job_of(description: &str) -> Option<&str> {
+    description.split_once("JobId=")?.1.split_whitespace().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::decode;
+    use pretty_assertions::assert_eq;
+    use serde_json::json;
+
+    #[test]
+    fn what_slurm_says_of_each_job_is_kept() {
+        let json = json!({"status": [
+            {"step_id": "999", "error": {"string": "Invalid job id specified", "code": 2017}},
+            {"step_id": "1", "error": {"string": "", "code": 0}}
+        ]});
+        let statuses = decode::<Statuses>(&call::JOB_SIGNAL, json.to_string().as_bytes())
+            .unwrap()
+            .body
+            .0;
+        assert_eq!(statuses.len(), 1);
+        assert_eq!(statuses[0].1.number, 2017);
+    }
+
+    #[test]
+    fn the_job_of_a_refusal_is_found() {
+        assert_eq!(job_of("Requeue JobId=999 failed"), Some("999"));
+        assert_eq!(job_of("something else"), None);
+    }
+}

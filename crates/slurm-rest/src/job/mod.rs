@@ -1,0 +1,284 @@
+//! Jobs: what is known of them, and what may be done to them.
+
+mod actions;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::answer::{Item, Listing, Missing};
+use crate::call;
+use crate::client::{Ask, Client, Reply};
+use crate::error::Error;
+use crate::since::{Fetched, since};
+use crate::value::{NoVal, RawWords, Strings, Switch, Text, Words};
+
+pub use actions::{JobSubmit, Requeue};
+pub(crate) use actions::{RawStatus, RequeueRequest, Submission};
+
+/// Slurm's numbers for a job that it does not know.
+const UNKNOWN_JOB: [i64; 1] = [2017];
+
+/// A job's base state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the names are Slurm's")]
+pub enum JobBase {
+    Pending,
+    Running,
+    Suspended,
+    Completed,
+    Cancelled,
+    Failed,
+    Timeout,
+    NodeFail,
+    Preempted,
+    BootFail,
+    Deadline,
+    OutOfMemory,
+    /// Something that this client does not know.
+    #[default]
+    Unknown,
+}
+
+/// The facts of a job that are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Its number.
+    pub id: u64,
+    /// The number of its array, if it is of one.
+    pub array_job_id: Option<u64>,
+    /// Its place in the array.
+    pub array_task_id: Option<u64>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Who runs it.
+    pub user: Arc<str>,
+    /// Who pays.
+    pub account: Arc<str>,
+    /// Its partitions: a pending job may name several.
+    pub partition: Words,
+    /// Its base state.
+    pub state: JobBase,
+    /// What else is true of it (`COMPLETING`, `REQUEUED`, …), in Slurm's words.
+    pub flags: Words,
+    /// Why it is in that state.
+    pub state_reason: Arc<str>,
+    /// The nodes that it holds, as a host list.
+    pub nodes: Arc<str>,
+    /// The nodes that it insists on.
+    pub required_nodes: Arc<str>,
+    /// The reservation that it runs in.
+    pub reservation: Arc<str>,
+    /// When it was submitted.
+    pub submit_time: Option<Timestamp>,
+    /// When it started, or is expected to.
+    pub start_time: Option<Timestamp>,
+    /// When it ended, or has to.
+    pub end_time: Option<Timestamp>,
+    /// How long it may run, in minutes.
+    pub time_limit: NoVal,
+    /// Whether it may be started again.
+    pub requeue: bool,
+    /// How often it was.
+    pub restarts: u64,
+    /// A comment for people.
+    pub comment: Arc<str>,
+}
+
+impl Job {
+    /// It holds nodes, or a part of it is being cleaned up there.
+    pub fn holds_nodes(&self) -> bool {
+        matches!(self.state, JobBase::Running | JobBase::Suspended)
+            || self.flags.contains("COMPLETING")
+            || self.flags.contains("CONFIGURING")
+    }
+
+    /// It is not over: it waits, runs, or is being cleaned up. A state that nobody knows counts.
+    pub fn is_active(&self) -> bool {
+        self.holds_nodes() || matches!(self.state, JobBase::Pending | JobBase::Unknown)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RawJob<'a> {
+    job_id: NoVal,
+    array_job_id: NoVal,
+    array_task_id: NoVal,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    user_name: Text<'a>,
+    #[serde(borrow)]
+    account: Text<'a>,
+    #[serde(borrow)]
+    partition: RawWords<'a>,
+    #[serde(borrow)]
+    job_state: RawWords<'a>,
+    #[serde(borrow)]
+    state_reason: Text<'a>,
+    #[serde(borrow)]
+    nodes: Text<'a>,
+    #[serde(borrow)]
+    required_nodes: Text<'a>,
+    #[serde(borrow)]
+    resv_name: Text<'a>,
+    submit_time: NoVal,
+    start_time: NoVal,
+    end_time: NoVal,
+    time_limit: NoVal,
+    requeue: Switch,
+    restart_cnt: NoVal,
+    #[serde(borrow)]
+    comment: Text<'a>,
+}
+
+impl Item for Job {
+    const KEY: &'static str = "jobs";
+    type Raw<'a> = RawJob<'a>;
+
+    fn keep(raw: RawJob<'_>, strings: &mut Strings) -> Self {
+        let (state, flags) = read_state(&raw.job_state);
+        Self {
+            id: raw.job_id.number().unwrap_or(0),
+            array_job_id: raw.array_job_id.number().filter(|id| *id > 0),
+            array_task_id: raw.array_task_id.number(),
+            name: strings.keep_text(&raw.name),
+            user: strings.keep_text(&raw.user_name),
+            account: strings.keep_text(&raw.account),
+            partition: strings.keep_words(&raw.partition),
+            state,
+            flags,
+            state_reason: strings.keep_text(&raw.state_reason),
+            nodes: strings.keep_text(&raw.nodes),
+            required_nodes: strings.keep_text(&raw.required_nodes),
+            reservation: strings.keep_text(&raw.resv_name),
+            submit_time: raw.submit_time.timestamp(),
+            start_time: raw.start_time.timestamp(),
+            end_time: raw.end_time.timestamp(),
+            time_limit: raw.time_limit,
+            requeue: raw.requeue.0,
+            restarts: raw.restart_cnt.number().unwrap_or(0),
+            comment: strings.keep_text(&raw.comment),
+        }
+    }
+}
+
+fn read_state(words: &RawWords<'_>) -> (JobBase, Words) {
+    let base = words
+        .iter()
+        .find_map(|word| word.parse().ok())
+        .unwrap_or_default();
+    (
+        base,
+        words
+            .iter()
+            .filter(|word| word.parse::<JobBase>().is_err())
+            .collect(),
+    )
+}
+
+/// A job's number and state: the cheap way to see that something moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobStateOf {
+    /// The number as Slurm writes it: `7`, `7_3` or `7_[0-9]`.
+    pub id: String,
+    /// The base state.
+    pub state: JobBase,
+    /// What else is true of it.
+    pub flags: Words,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RawJobState<'a> {
+    #[serde(borrow)]
+    job_id: Text<'a>,
+    #[serde(borrow)]
+    state: RawWords<'a>,
+}
+
+impl Item for JobStateOf {
+    const KEY: &'static str = "jobs";
+    type Raw<'a> = RawJobState<'a>;
+
+    fn keep(raw: RawJobState<'_>, _: &mut Strings) -> Self {
+        let (state, flags) = read_state(&raw.state);
+        Self {
+            id: raw.job_id.into_owned(),
+            state,
+            flags,
+        }
+    }
+}
+
+impl Client {
+    /// All jobs, or `Unchanged` if nothing about any job has changed since the instant.
+    pub async fn jobs(&self, changed_since: Option<Timestamp>) -> Result<Fetched<Listing<Job>>, Error> {
+        self.execute(since(Ask::new(&call::JOBS), changed_since))
+            .await
+            .map(Fetched::from_reply)
+    }
+
+    /// The states of all jobs, a hundredth of the size of the jobs.
+    pub async fn job_states(&self) -> Result<Vec<JobStateOf>, Error> {
+        match self
+            .execute::<Listing<JobStateOf>>(Ask::new(&call::JOB_STATES))
+            .await?
+        {
+            Reply::NotModified => Ok(Vec::new()),
+            Reply::Body { body, .. } => Ok(body.items),
+        }
+    }
+
+    /// One job, or the tasks of one array.
+    pub async fn job(&self, id: u64) -> Result<Vec<Job>, Error> {
+        let (what, id) = (format!("job {id}"), id.to_string());
+        let missing = Missing {
+            what: &what,
+            numbers: &UNKNOWN_JOB,
+        };
+        let ask = Ask::new(&call::JOB).about(&id).missing(missing);
+        match self.execute::<Listing<Job>>(ask).await? {
+            Reply::Body { body, .. } if !body.items.is_empty() => Ok(body.items),
+            Reply::Body { .. } | Reply::NotModified => Err(missing.error()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::decode;
+    use pretty_assertions::assert_eq;
+    use serde_json::json;
+
+    #[test]
+    fn a_job_is_read_with_the_facts_that_decide() {
+        let json = json!({"jobs": [
+            {"job_id": 7, "job_state": ["RUNNING", "SIGNALING"], "partition": "a,b", "nodes": "w-[0-1]",
+             "time_limit": {"set": false, "infinite": true, "number": 0}, "requeue": true,
+             "end_time": {"set": true, "infinite": false, "number": 99}},
+            {"job_id": {"set": true, "number": 8}, "job_state": ["COMPLETED", "COMPLETING"]},
+            {"job_id": 9, "job_state": ["NEW_STATE"]},
+            {"job_id": 10, "job_state": ["CANCELLED"]}
+        ]});
+        let jobs = decode::<Listing<Job>>(&call::JOBS, json.to_string().as_bytes())
+            .unwrap()
+            .body
+            .items;
+        assert_eq!(
+            (jobs[0].id, jobs[0].state, jobs[0].flags.as_str()),
+            (7, JobBase::Running, "SIGNALING")
+        );
+        assert_eq!(
+            (jobs[0].partition.as_str(), jobs[0].time_limit),
+            ("a,b", NoVal::Infinite)
+        );
+        assert!(jobs[1].holds_nodes() && jobs[1].is_active());
+        assert!(jobs[2].is_active() && !jobs[2].holds_nodes());
+        assert!(!jobs[3].is_active());
+    }
+}

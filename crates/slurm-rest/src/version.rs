@@ -1,0 +1,237 @@
+//! Which versions of the API exist, and what a server offers of them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use crate::call::Call;
+use crate::value::Text;
+
+/// A version of the API that this client speaks.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::EnumIter,
+    strum::Display,
+    strum::EnumString,
+)]
+pub enum Version {
+    /// Since 24.05.
+    #[strum(serialize = "v0.0.41")]
+    V41,
+    /// Since 24.11.
+    #[strum(serialize = "v0.0.42")]
+    V42,
+    /// Since 25.05.
+    #[strum(serialize = "v0.0.43")]
+    V43,
+    /// Since 25.11.
+    #[strum(serialize = "v0.0.44")]
+    V44,
+    /// Since 26.05.
+    #[strum(serialize = "v0.0.45")]
+    V45,
+}
+
+/// What a server offers in one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The version.
+    pub version: Version,
+    /// The server's release, as its document says it: `26.05.5`.
+    pub release: String,
+    /// Method and path of every operation, with the version and the names of parameters left out.
+    operations: BTreeSet<(String, String)>,
+}
+
+impl Served {
+    /// Whether the server has this call.
+    pub fn offers(&self, call: &Call) -> bool {
+        self.operations
+            .contains(&(call.method.as_str().to_ascii_lowercase(), shape(call.path)))
+    }
+}
+
+/// The parts of a server's description of itself (`/openapi/v3`) that are read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Document {
+    info: Info,
+    paths: Paths,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Info {
+    version: String,
+}
+
+/// Path, and the methods that it takes.
+#[derive(Debug, Default)]
+struct Paths(Vec<(String, Vec<String>)>);
+
+impl<'de> Deserialize<'de> for Paths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PathsVisitor)
+    }
+}
+
+struct PathsVisitor;
+
+impl<'de> Visitor<'de> for PathsVisitor {
+    type Value = Paths;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("paths")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Paths, A::Error> {
+        let mut paths = Vec::new();
+        while let Some((path, Methods(methods))) = map.next_entry::<Text<'de>, Methods>()? {
+            paths.push((path.into_owned(), methods));
+        }
+        Ok(Paths(paths))
+    }
+}
+
+struct Methods(Vec<String>);
+
+impl<'de> Deserialize<'de> for Methods {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MethodsVisitor;
+        impl<'de> Visitor<'de> for MethodsVisitor {
+            type Value = Methods;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("methods")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Methods, A::Error> {
+                let mut methods = Vec::new();
+                while let Some((method, IgnoredAny)) = map.next_entry::<Text<'de>, IgnoredAny>()? {
+                    methods.push(method.into_owned());
+                }
+                Ok(Methods(methods))
+            }
+        }
+        deserializer.deserialize_map(MethodsVisitor)
+    }
+}
+
+impl Document {
+    /// The versions of the controller's part, whether this client speaks them or not, in order of their numbers.
+    pub(crate) fn versions(&self) -> Vec<String> {
+        let mut versions: Vec<&str> = self
+            .paths
+            .0
+            .iter()
+            .filter_map(|(path, _)| path.strip_prefix("/slurm/")?.split('/').next())
+            .collect();
+        versions.sort_by_key(|version| version.rsplit('.').next().and_then(|n| n.parse::<u32>().ok()));
+        versions.dedup();
+        versions.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The newest version that both sides speak and that is no newer than `newest`.
+    pub(crate) fn agree(&self, newest: Version) -> Option<Served> {
+        let known = self
+            .versions()
+            .iter()
+            .filter_map(|v| v.parse().ok())
+            .filter(|v| *v <= newest)
+            .max()?;
+        Some(self.served(known))
+    }
+
+    fn served(&self, version: Version) -> Served {
+        let mark = format!("/{version}/");
+        let operations = self
+            .paths
+            .0
+            .iter()
+            .filter(|(path, _)| path.contains(&mark))
+            .flat_map(|(path, methods)| {
+                let path = shape(&path.replacen(&mark, "/{version}/", 1));
+                methods
+                    .iter()
+                    .map(move |method| (method.to_ascii_lowercase(), path.clone()))
+            })
+            .collect();
+        let release = self
+            .info
+            .version
+            .trim_start_matches("Slurm-")
+            .split('&')
+            .next()
+            .unwrap_or_default();
+        Served {
+            version,
+            release: release.to_owned(),
+            operations,
+        }
+    }
+}
+
+/// A path without the names of its parameters and without a slash at its end: both change between releases.
+fn shape(path: &str) -> String {
+    let segments = path.trim_end_matches('/').split('/');
+    let plain = segments.map(|segment| if segment.starts_with('{') { "{}" } else { segment });
+    plain.collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call;
+    use rstest::rstest;
+
+    const DOCUMENT: &str = r#"{"openapi":"3.0.3","info":{"version":"Slurm-24.11.5&openapi/slurmctld"},"paths":{
+        "\/slurm\/v0.0.41\/nodes\/":{"get":{"x":[1]},"post":{}},
+        "\/slurm\/v0.0.42\/nodes\/":{"get":{}},
+        "\/slurm\/v0.0.42\/node\/{node}":{"delete":{}},
+        "\/slurm\/v0.0.99\/nodes\/":{"get":{}},
+        "\/slurmdb\/v0.0.42\/ping\/":{"get":{}}},"components":{}}"#;
+
+    fn document() -> Document {
+        serde_json::from_str(DOCUMENT).unwrap()
+    }
+
+    #[rstest]
+    #[case(Version::V45, Some(Version::V42))]
+    #[case(Version::V41, Some(Version::V41))]
+    fn the_newest_version_that_both_speak_is_agreed_on(
+        #[case] newest: Version,
+        #[case] agreed: Option<Version>,
+    ) {
+        assert_eq!(document().agree(newest).map(|served| served.version), agreed);
+    }
+
+    #[test]
+    fn a_server_that_is_too_new_has_none_for_us() {
+        let text = DOCUMENT
+            .replace("v0.0.41", "v0.0.98")
+            .replace("v0.0.42", "v0.0.98");
+        let document: Document = serde_json::from_str(&text).unwrap();
+        assert_eq!(document.agree(Version::V45), None);
+        assert_eq!(document.versions(), ["v0.0.98", "v0.0.99"]);
+    }
+
+    #[test]
+    fn what_is_offered_is_told_from_what_is_not() {
+        let served = document().agree(Version::V45).unwrap();
+        assert_eq!(served.release, "24.11.5");
+        assert!(served.offers(&call::NODES));
+        assert!(served.offers(&call::NODE_DELETE));
+        assert!(served.offers(&call::DBD_PING));
+        assert!(!served.offers(&call::NODES_UPDATE));
+        assert!(!served.offers(&call::CONF));
+    }
+}
