@@ -27,6 +27,8 @@ impl Needs {
 pub enum Lookup<T> {
     Found(T),
     Missing,
+    /// No object can have that name; the reference is refused for it.
+    Impossible,
     /// The API server did not say. No rule refuses on that.
     Unknown,
 }

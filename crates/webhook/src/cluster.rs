@@ -144,6 +144,10 @@ async fn read<K, T>(api: &Api<K>, name: &str, take: fn(K) -> T) -> Lookup<T>
 where
     K: Clone + DeserializeOwned + fmt::Debug,
 {
+    // The name becomes part of a path.
+    if !is_object_name(name) {
+        return Lookup::Impossible;
+    }
     let error = match tokio::time::timeout(READ, api.get_opt(name)).await {
         Ok(Ok(Some(object))) => return Lookup::Found(take(object)),
         Ok(Ok(None)) => return Lookup::Missing,
@@ -152,6 +156,11 @@ where
     };
     tracing::warn!(name, error, "an object that a review needs was not read");
     Lookup::Unknown
+}
+
+fn is_object_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(plain)
 }
 
 fn files(map: ConfigMap) -> BTreeMap<String, String> {
@@ -165,4 +174,24 @@ fn files(map: ConfigMap) -> BTreeMap<String, String> {
 
 fn access_modes(claim: PersistentVolumeClaim) -> Vec<String> {
     claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("files", true)]
+    #[case("my.files-2", true)]
+    #[case("", false)]
+    #[case("..", false)]
+    #[case("../secrets/key", false)]
+    #[case("a/b", false)]
+    #[case("a?watch=true", false)]
+    #[case("a%2fb", false)]
+    fn a_name_stays_within_its_place_in_the_path(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(is_object_name(name), expected);
+    }
 }

@@ -118,7 +118,7 @@ fn included_files(controller: &Controller, around: &Around) -> BTreeMap<String, 
     references
         .filter_map(|reference| match around.config_map(&reference.name) {
             Lookup::Found(files) => Some(files.clone()),
-            Lookup::Missing | Lookup::Unknown => None,
+            Lookup::Missing | Lookup::Unknown | Lookup::Impossible => None,
         })
         .flatten()
         .collect()

@@ -131,6 +131,7 @@ fn config_files(controller: &Controller, around: &Around, report: &mut Report) {
                 "create it first, or leave the reference out",
             ),
             Lookup::Unknown => unchecked(&path.index(index), &reference.name, report),
+            Lookup::Impossible => {}
         }
     }
 }
@@ -171,7 +172,7 @@ fn scripts(controller: &Controller, around: &Around, report: &mut Report) {
                         format!("ConfigMap {:?} holds no script", reference.name),
                     );
                 }
-                Lookup::Found(_) => {}
+                Lookup::Found(_) | Lookup::Impossible => {}
                 Lookup::Missing => warn(
                     report,
                     &path,
@@ -218,6 +219,7 @@ fn jwks(controller: &Controller, around: &Around, report: &mut Report) {
     };
     let path = Path::spec().field("jwksKeyRef");
     match around.config_map(&reference.name) {
+        Lookup::Impossible => {}
         Lookup::Found(files) if files.contains_key(&reference.key) => {}
         Lookup::Found(_) => warn(
             report,
@@ -250,7 +252,7 @@ fn claim(controller: &Controller, around: &Around, report: &mut Report) {
     let path = Path::spec().field("persistence").field("existingClaim");
     match around.claim(claim) {
         Lookup::Found(modes) if controller.spec.ha_enabled() => report.extend(ha_claim(claim, modes)),
-        Lookup::Found(_) | Lookup::Unknown => {}
+        Lookup::Found(_) | Lookup::Unknown | Lookup::Impossible => {}
         Lookup::Missing => warn(
             report,
             &path,

@@ -65,6 +65,19 @@ pub fn tables() -> Vec<Table> {
     .into()
 }
 
+/// A spec as it is written, and as it is stored.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Defaulted {
+    pub kind: String,
+    pub written: Value,
+    pub stored: Value,
+}
+
+pub fn defaults() -> Vec<Defaulted> {
+    serde_saphyr::from_str(include_str!("defaults.yaml")).unwrap()
+}
+
 /// The objects that are there already.
 pub fn context() -> Vec<Value> {
     let context: Context = serde_saphyr::from_str(include_str!("context.yaml")).unwrap();

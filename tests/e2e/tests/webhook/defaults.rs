@@ -1,0 +1,96 @@
+//! Every default of the CRDs, by creating an object and reading it.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use crate::api::{path, send};
+use crate::place::{Place, namespace, remove_namespace};
+use crate::rows::{Defaulted, defaults};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_default_is_there_after_a_create_and_a_get() -> Result<()> {
+    let place = Place::prepare("defaults").await?;
+    let namespace = namespace(&place, "defaults").await?;
+    for Defaulted {
+        kind,
+        written,
+        stored,
+    } in defaults()
+    {
+        let object = json!({
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": kind, "metadata": { "name": "d" }, "spec": written,
+        });
+        let created = send(
+            &place.client,
+            Method::POST,
+            &path(&namespace, &kind, None),
+            Some(&object),
+            false,
+        )
+        .await?;
+        ensure!(created.refusal().is_none(), "{kind}: {:?}", created.refusal());
+        let read = send(
+            &place.client,
+            Method::GET,
+            &path(&namespace, &kind, Some("d")),
+            None,
+            false,
+        )
+        .await?;
+        ensure!(read.body["spec"] == stored, "{kind}: {:#}", read.body["spec"]);
+
+        let added: BTreeSet<String> = leaves(&stored).difference(&leaves(&written)).cloned().collect();
+        let declared = declared(&kind)?;
+        ensure!(
+            added == declared,
+            "{kind}: {:?}",
+            added.symmetric_difference(&declared).collect::<Vec<_>>()
+        );
+    }
+    remove_namespace(&place, &namespace).await
+}
+
+/// Paths of the values in an object; elements of lists have no numbers.
+fn leaves(value: &Value) -> BTreeSet<String> {
+    fn walk(value: &Value, at: &str, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => fields
+                .iter()
+                .for_each(|(name, value)| walk(value, &format!("{at}.{name}"), found)),
+            Value::Array(items) => items.iter().for_each(|item| walk(item, at, found)),
+            _ => drop(found.insert(at.to_owned())),
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(value, "", &mut found);
+    found
+}
+
+/// Paths under the spec for which the kind's CRD has a default.
+fn declared(kind: &str) -> Result<BTreeSet<String>> {
+    fn walk(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
+        if schema.get("default").is_some() {
+            found.insert(at.to_owned());
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            walk(property, &format!("{at}.{name}"), found);
+        }
+        if let Some(items) = schema.get("items") {
+            walk(items, at, found);
+        }
+    }
+    let crds = keelson_api::crds()?;
+    let crd = crds
+        .iter()
+        .find(|crd| crd.spec.names.kind == kind)
+        .context("no such kind")?;
+    let schema =
+        serde_json::to_value(&crd.spec.versions)?[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+            .clone();
+    let mut found = BTreeSet::new();
+    walk(&schema, "", &mut found);
+    Ok(found)
+}

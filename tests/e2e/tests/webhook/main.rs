@@ -1,0 +1,20 @@
+//! Admission through a real API server: schema, CEL rules and webhooks in their places, the webhook with the chart's
+//! rights, Service and configurations.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that panics is a test that fails"
+)]
+
+mod api;
+mod binding;
+mod defaults;
+mod load;
+mod place;
+mod replicas;
+mod rotation;
+#[path = "../../../../crates/webhook/tests/rows/mod.rs"]
+mod rows;
+mod table;
