@@ -12,8 +12,9 @@ use crate::error::Error;
 use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Text, Words};
 
-/// Slurm's number for a partition that it does not know.
-const UNKNOWN_PARTITION: [i64; 1] = [2000];
+/// Slurm's numbers for a partition that it does not know. 24.11 calls a read of one a bad query; 26.05 answers
+/// with a warning and no partition.
+const UNKNOWN_PARTITION: [i64; 2] = [2000, 9000];
 
 /// The facts of a partition that are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

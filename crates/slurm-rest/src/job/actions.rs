@@ -162,7 +162,7 @@ impl Client {
         })
     }
 
-    /// Sends a signal to a job: `SIGUSR1`. Releases before 25.05 say nothing about a job that they do not know.
+    /// Sends a signal to a job: `SIGUSR1`. v0.0.41 says nothing about a job that Slurm does not know.
     pub async fn signal_job(&self, id: u64, signal: &str) -> Result<(), Error> {
         let (what, id) = (format!("job {id}"), id.to_string());
         let missing = Missing {

@@ -82,6 +82,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// Its slurmd has registered with the slurmctld that runs now. After a restart or a reconfiguration slurmctld
+    /// shows the state that it had saved, `IDLE` say, until the node has answered.
+    pub fn has_registered(&self) -> bool {
+        self.slurmd_start_time.is_some()
+    }
+
     /// Drained and without any work: nothing is lost if it goes away now.
     pub fn is_drained_and_idle(&self) -> bool {
         self.state.is_drained() && self.alloc_cpus == 0

@@ -1,0 +1,416 @@
+//! Every call of the controller's part, in every version that each release serves, refusals included.
+
+mod common;
+
+use anyhow::{Result, bail};
+use common::slurm_daemons::{HOST, Release, Setup, Slurm};
+use common::{client, eventually, inside};
+use jiff::SignedDuration;
+use rstest::rstest;
+use slurm_rest::job::{JobBase, JobSubmit, Requeue};
+use slurm_rest::node::{NodeFlag, NodeUpdate};
+use slurm_rest::partition::{PartitionState, PartitionUpdate};
+use slurm_rest::reservation::ReservationUpdate;
+use slurm_rest::{Client, Error, Fetched, Hostlist, NoVal, Version};
+
+use Release::{V2411, V2605};
+use Version::{V41, V42, V43, V44, V45};
+
+/// A call that the version lacks says so, and any other error is an error of the test.
+fn served<T>(result: Result<T, Error>, offered: bool) -> Result<Option<T>> {
+    match result {
+        Ok(value) if offered => Ok(Some(value)),
+        Err(Error::Unsupported { .. }) if !offered => Ok(None),
+        Ok(_) => bail!("answered although the version lacks it"),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn start(release: Release) -> Result<Option<Slurm>> {
+    let setup = Setup {
+        extra_conf: "Licenses=fluent:3\n".into(),
+        slurmd: Some("Feature=real".into()),
+        ..Setup::default()
+    };
+    Slurm::start(release, &setup)
+}
+
+#[rstest]
+#[case(V2411, V41)]
+#[case(V2411, V42)]
+#[case(V2605, V42)]
+#[case(V2605, V43)]
+#[case(V2605, V44)]
+#[case(V2605, V45)]
+fn every_call(#[case] release: Release, #[case] version: Version) -> Result<()> {
+    let Some(slurm) = start(release)? else {
+        return Ok(());
+    };
+    inside(&slurm, || async {
+        let client = client(version)?;
+        assert_eq!(client.served().await?.version, version);
+        control(&client, version).await?;
+        nodes(&client, &slurm, version).await?;
+        jobs(&client, version).await?;
+        partitions(&client, version).await?;
+        reservations(&client, release, version).await
+    })
+}
+
+async fn control(client: &Client, version: Version) -> Result<()> {
+    let pings = client.ping().await?;
+    assert_eq!(pings.len(), 1);
+    assert!(
+        pings[0].responding && pings[0].primary && pings[0].hostname == HOST,
+        "{pings:?}"
+    );
+
+    assert!(client.diag().await?.server_threads > 0);
+    let licenses = client.licenses().await?;
+    assert_eq!(
+        (licenses[0].name.as_str(), licenses[0].total, licenses[0].free),
+        ("fluent", 3, 3)
+    );
+
+    if let Some(conf) = served(client.conf().await, version >= V45)? {
+        assert_eq!(conf.get("slurmctldport"), Some("6817"));
+        assert_eq!(conf.get("AuthAltTypes"), Some("auth/jwt"));
+    }
+    client.reconfigure().await?;
+    Ok(())
+}
+
+async fn nodes(client: &Client, slurm: &Slurm, version: Version) -> Result<()> {
+    // A reconfiguration makes slurmctld ask its nodes again.
+    eventually("the node is back", || async {
+        let node = client.node(HOST).await?;
+        Ok(node.state.is_available() && node.has_registered())
+    })
+    .await?;
+    let Fetched::Changed(list) = client.nodes(None).await? else {
+        bail!("nothing listed")
+    };
+    assert_eq!(
+        list.items.iter().map(|node| &*node.name).collect::<Vec<_>>(),
+        [HOST]
+    );
+    let node = client.node(HOST).await?;
+    assert!(
+        node.features.contains("real") && node.partitions.contains("main"),
+        "{node:?}"
+    );
+    assert!(
+        node.state.has(NodeFlag::DynamicNorm) && node.boot_time.is_some() && node.cpus > 0,
+        "{node:?}"
+    );
+    assert!(client.node("nope").await.is_err_and(|error| error.is_not_found()));
+
+    // The instant of an answer is good to ask with again; a change in the same second is never missed.
+    let since = list.last_update;
+    assert!(since.is_some());
+    eventually("nothing changes", || async {
+        let later = client
+            .nodes(None)
+            .await?
+            .changed()
+            .and_then(|list| list.last_update);
+        tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+        Ok(client.nodes(later).await? == Fetched::Unchanged)
+    })
+    .await?;
+
+    let update = NodeUpdate {
+        comment: Some("a \"comment\"".into()),
+        extra: Some("{\"pod\":\"x\"}".into()),
+        features: Some(vec!["real".into(), "more".into()]),
+        active_features: Some(vec!["real".into()]),
+        weight: Some(NoVal::Number(7)),
+        ..NodeUpdate::default()
+    };
+    client.update_node(HOST, &update).await?;
+    let node = client.node(HOST).await?;
+    assert_eq!(
+        (&*node.comment, &*node.extra, node.weight),
+        ("a \"comment\"", "{\"pod\":\"x\"}", 7)
+    );
+    assert_eq!(
+        (node.features.as_str(), node.active_features.as_str()),
+        ("real,more", "real")
+    );
+    assert!(
+        matches!(client.nodes(since).await?, Fetched::Changed(_)),
+        "a change was not seen"
+    );
+    assert!(
+        client
+            .update_node("nope", &update)
+            .await
+            .is_err_and(|error| error.is_not_found())
+    );
+
+    let place = NodeUpdate {
+        topology: Some("default:s1".into()),
+        ..NodeUpdate::default()
+    };
+    match client.update_node(HOST, &place).await {
+        Err(Error::Unsupported { .. }) => assert!(version < V43),
+        // There is no topology to be placed in.
+        Ok(()) | Err(Error::Refused { .. }) => assert!(version >= V43),
+        Err(error) => return Err(error.into()),
+    }
+    many_nodes(client, slurm, version).await
+}
+
+/// Changes and deletions by host list.
+async fn many_nodes(client: &Client, slurm: &Slurm, version: Version) -> Result<()> {
+    let line = "NodeName=w-[0-99] CPUs=1 Feature=ext State=CLOUD";
+    if served(client.create_nodes(line).await, version >= V44)?.is_none() {
+        let words: Vec<&str> = ["scontrol", "create"]
+            .into_iter()
+            .chain(line.split(' '))
+            .collect();
+        slurm.run(&words)?;
+    } else {
+        let again = client.create_nodes(line).await;
+        assert!(matches!(again, Err(Error::Refused { .. })), "{again:?}");
+    }
+    let fleet: Hostlist = "w-[0-99]".parse()?;
+    client.update_nodes(&fleet, &NodeUpdate::drain("rollout")).await?;
+    let draining = |client: Client, expected: usize| async move {
+        let list = client.nodes(None).await?.changed().unwrap_or_default();
+        let draining = list
+            .items
+            .iter()
+            .filter(|node| node.state.is_draining_or_drained() && &*node.reason == "rollout");
+        anyhow::Ok(draining.count() == expected)
+    };
+    assert!(draining(client.clone(), 100).await?);
+    client.update_nodes(&fleet, &NodeUpdate::undrain()).await?;
+    assert!(draining(client.clone(), 0).await?);
+
+    let with_unknown: Hostlist = "w-[0-1],nope".parse()?;
+    let refused = client
+        .update_nodes(&with_unknown, &NodeUpdate::drain("rollout"))
+        .await;
+    assert!(refused.is_err_and(|error| error.is_not_found()));
+    client
+        .update_nodes(&Hostlist::default(), &NodeUpdate::undrain())
+        .await?;
+
+    client.delete_nodes(&"w-[0-49]".parse()?).await?;
+    assert!(client.node("w-7").await.is_err_and(|error| error.is_not_found()));
+    assert!(client.node("w-77").await.is_ok());
+    assert!(
+        client
+            .delete_nodes(&"w-[0-9]".parse()?)
+            .await
+            .is_err_and(|error| error.is_not_found())
+    );
+    client.delete_nodes(&"w-[50-99]".parse()?).await?;
+    Ok(())
+}
+
+fn sleeper() -> JobSubmit {
+    JobSubmit {
+        name: "sleeper".into(),
+        script: "#!/bin/sh\ntrap '' USR1\nsleep 600\n".into(),
+        current_working_directory: "/tmp".into(),
+        environment: vec!["PATH=/usr/bin:/bin".into()],
+        partition: Some("real".into()),
+        tasks: Some(1),
+        time_limit: Some(NoVal::Number(30)),
+        standard_output: Some("/dev/null".into()),
+        comment: Some("for the test".into()),
+        ..JobSubmit::default()
+    }
+}
+
+async fn jobs(client: &Client, version: Version) -> Result<()> {
+    assert!(client.job(4242).await.is_err_and(|error| error.is_not_found()));
+    let nowhere = JobSubmit {
+        partition: Some("nope".into()),
+        ..sleeper()
+    };
+    let refused = client
+        .submit_job(&nowhere)
+        .await
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    assert!(refused.contains("Invalid partition name"), "{refused}");
+
+    let id = client.submit_job(&sleeper()).await?;
+    let state = |client: Client| async move { anyhow::Ok(client.job(id).await?[0].state) };
+    eventually("the job runs", || async {
+        Ok(state(client.clone()).await? == JobBase::Running)
+    })
+    .await?;
+    let job = client.job(id).await?.remove(0);
+    assert_eq!(
+        (&*job.name, &*job.nodes, job.partition.as_str()),
+        ("sleeper", HOST, "real")
+    );
+    assert!(
+        job.holds_nodes() && job.end_time.is_some() && job.time_limit == NoVal::Number(30),
+        "{job:?}"
+    );
+
+    let Fetched::Changed(list) = client.jobs(None).await? else {
+        bail!("nothing listed")
+    };
+    assert!(list.items.iter().any(|listed| listed.id == id));
+    eventually("nothing changes", || async {
+        let later = client
+            .jobs(None)
+            .await?
+            .changed()
+            .and_then(|list| list.last_update);
+        tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+        Ok(client.jobs(later).await? == Fetched::Unchanged)
+    })
+    .await?;
+    let states = client.job_states().await?;
+    assert!(
+        states
+            .iter()
+            .any(|of| of.id == id.to_string() && of.state == JobBase::Running),
+        "{states:?}"
+    );
+
+    // Slurm is the referee of what may go.
+    let busy = client.delete_nodes(&HOST.parse()?).await;
+    assert!(busy.as_ref().is_err_and(Error::is_in_use), "{busy:?}");
+    if version >= V45 {
+        let busy = client.delete_partition("real").await;
+        assert!(busy.as_ref().is_err_and(Error::is_in_use), "{busy:?}");
+    }
+
+    client.signal_job(id, "SIGUSR1").await?;
+    assert_eq!(state(client.clone()).await?, JobBase::Running);
+    if let Some(refused) = served(
+        client.requeue_jobs(&[id, 4242], Requeue::default()).await,
+        version >= V45,
+    )? {
+        assert_eq!(refused.keys().collect::<Vec<_>>(), ["4242"]);
+        eventually("the job waits or runs again", || async {
+            Ok(client.job(id).await?[0].restarts == 1)
+        })
+        .await?;
+    }
+    client.cancel_job(id).await?;
+    eventually("the job is over", || async {
+        Ok(!client.job(id).await?[0].is_active())
+    })
+    .await?;
+    assert_eq!(state(client.clone()).await?, JobBase::Cancelled);
+    let unknown = client.cancel_job(4242).await;
+    match version {
+        V41 => unknown?,
+        _ => assert!(unknown.as_ref().is_err_and(Error::is_not_found), "{unknown:?}"),
+    }
+    Ok(())
+}
+
+async fn partitions(client: &Client, version: Version) -> Result<()> {
+    let Fetched::Changed(list) = client.partitions(None).await? else {
+        bail!("nothing listed")
+    };
+    assert_eq!(
+        list.items.iter().map(|p| &*p.name).collect::<Vec<_>>(),
+        ["main", "real"]
+    );
+    let main = client.partition("main").await?;
+    assert!(
+        main.is_up() && main.max_time == NoVal::Number(60) && main.total_nodes >= 1,
+        "{main:?}"
+    );
+    assert_eq!((&*main.nodes, main.node_sets.as_str()), (HOST, "ALL"));
+    assert!(
+        client
+            .partition("nope")
+            .await
+            .is_err_and(|error| error.is_not_found())
+    );
+
+    let update = |state| PartitionUpdate {
+        name: "extra".into(),
+        nodes: Some(HOST.into()),
+        state,
+    };
+    if served(client.update_partition(&update(None)).await, version >= V45)?.is_some() {
+        assert!(client.partition("extra").await?.is_up());
+        client
+            .update_partition(&update(Some(PartitionState::Drain)))
+            .await?;
+        assert!(client.partition("extra").await?.state.contains("DRAIN"));
+    }
+    if served(client.delete_partition("extra").await, version >= V45)?.is_some() {
+        assert!(
+            client
+                .delete_partition("extra")
+                .await
+                .is_err_and(|error| error.is_not_found())
+        );
+    }
+    Ok(())
+}
+
+async fn reservations(client: &Client, release: Release, version: Version) -> Result<()> {
+    assert!(
+        client
+            .reservations(None)
+            .await?
+            .changed()
+            .is_some_and(|list| list.items.is_empty())
+    );
+    assert!(
+        client
+            .reservation("nope")
+            .await
+            .is_err_and(|error| error.is_not_found())
+    );
+    let now = (common::clock())();
+    let update = ReservationUpdate {
+        name: "maintenance".into(),
+        start_time: Some(now.checked_add(SignedDuration::from_hours(1))?),
+        duration: Some(SignedDuration::from_mins(30)),
+        nodes: HOST.parse()?,
+        users: vec!["root".into()],
+        flags: vec!["MAINT".into(), "IGNORE_JOBS".into()],
+        comment: Some("rollout".into()),
+        ..ReservationUpdate::default()
+    };
+    let made = served(client.update_reservation(&update).await, version >= V43)?.is_some();
+    if made {
+        let reservation = client.reservation("maintenance").await?;
+        assert_eq!((&*reservation.nodes, reservation.users.as_str()), (HOST, "root"));
+        assert!(
+            reservation.flags.contains("MAINT") && reservation.start_time.is_some(),
+            "{reservation:?}"
+        );
+        let longer = ReservationUpdate {
+            name: "maintenance".into(),
+            duration: Some(SignedDuration::from_hours(2)),
+            ..ReservationUpdate::default()
+        };
+        client.update_reservation(&longer).await?;
+        assert!(client.reservation("maintenance").await?.end_time > reservation.end_time);
+        let nowhere = ReservationUpdate {
+            name: "other".into(),
+            nodes: "nope".parse()?,
+            ..update
+        };
+        let refused = client.update_reservation(&nowhere).await;
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    }
+    let deletes = release == V2605;
+    if made {
+        client.delete_reservation("maintenance").await?;
+    }
+    match client.delete_reservation("maintenance").await {
+        Err(Error::NotFound { .. }) => assert!(deletes),
+        Err(Error::Unsupported { .. }) => assert!(!deletes),
+        other => bail!("{other:?}"),
+    }
+    Ok(())
+}
