@@ -91,13 +91,11 @@ pub struct Image {
 
 /// The whole name of one of our images.
 pub fn name(short: &str) -> String {
-    let tag = if matches!(
-        short,
-        "slurmctld" | "slurmd" | "slurmdbd" | "slurmrestd" | "login"
-    ) {
-        SLURM
-    } else {
-        "dev"
+    let tag = match short {
+        "slurmctld" | "slurmd" | "slurmdbd" | "slurmrestd" | "login" => SLURM,
+        // What the charts ask for.
+        "slurm-operator" => env!("CARGO_PKG_VERSION"),
+        _ => "dev",
     };
     format!("keelson.dev/{short}:{tag}")
 }
