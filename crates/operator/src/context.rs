@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use keelson_runtime::{Clock, Key, apply::Writer, contents::Contents, events::Events, metrics::Metrics};
 use kube::Client;
 
-use crate::{caches::Caches, triggers::Triggers};
+use crate::{caches::Caches, slurm::mirrors::Mirrors, triggers::Triggers};
 
 /// Settings that come from flags.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,7 @@ pub struct Context {
     pub secrets: Contents<Secret>,
     pub config_maps: Contents<ConfigMap>,
     pub events: Events,
+    pub mirrors: Mirrors,
     pub clock: Clock,
     pub metrics: Metrics,
     pub settings: Settings,

@@ -18,9 +18,12 @@ use kube::Client;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    accounting,
     caches::Caches,
     context::{Context, Settings},
-    accounting, controller, loginset, restapi, token,
+    controller, loginset, nodeset, restapi,
+    slurm::mirrors::{self, Mirrors},
+    token,
     triggers::{Queues, Triggers},
     watches,
 };
@@ -78,13 +81,13 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             let health_server = async {
                 match health_address {
                     Some(address) => serve::health(address, health, end.clone()).await,
-                    None => Ok(()),
+                    None => nothing_served(&end).await,
                 }
             };
             let metrics_server = async {
                 match metrics_address {
                     Some(address) => serve::metrics(address, metrics, end.clone()).await,
-                    None => Ok(()),
+                    None => nothing_served(&end).await,
                 }
             };
             tokio::try_join!(health_server, metrics_server).map(|_| ())
@@ -115,6 +118,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             &tasks,
             background.clone(),
         ),
+        mirrors: Mirrors::new(clock.clone(), tasks.clone(), background.clone()),
         caches,
         triggers,
         clock: clock.clone(),
@@ -139,6 +143,12 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     tasks.close();
     tasks.wait().await;
     result
+}
+
+/// A server that is switched off must not look like one that ended.
+async fn nothing_served(end: &CancellationToken) -> Result<(), serve::Error> {
+    end.cancelled().await;
+    Ok(())
 }
 
 /// Does the work while this replica holds the lease, and gives it back at the end.
@@ -215,6 +225,14 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         a_loop("token", workers.token).run(
             Arc::clone(&queues.token),
             with(&context, token::MANAGER, token::reconcile)
+        ),
+        a_loop("nodeset", workers.nodeset).run(
+            Arc::clone(&queues.nodeset),
+            with(&context, nodeset::MANAGER, nodeset::reconcile)
+        ),
+        a_loop("slurm", workers.slurm).run(
+            Arc::clone(&queues.mirror),
+            with(&context, mirrors::MANAGER, mirrors::reconcile)
         ),
         safety_net(&context, stop),
     );

@@ -1,7 +1,7 @@
 //! Pod templates: ours, with what the user wrote over it.
 
 use keelson_api::{
-    merge::merge_pod_spec,
+    merge::{merge_container, merge_pod_spec},
     overrides::{PodTemplate, RawObject},
 };
 use serde_json::{Value, json};
@@ -10,21 +10,34 @@ use super::metadata::Metadata;
 
 /// Our container with the user's changes. It keeps its name: logs, `exec` and the user's own pod template go by it.
 pub fn container(base: Value, user: Option<&RawObject>) -> Value {
-    let Some(user) = user else { return base };
-    let mut changes = user.0.clone();
-    changes.insert("name".into(), base.get("name").cloned().unwrap_or_default());
-    let changes = json!({ "containers": [changes] });
-    let pod = merge_pod_spec(
-        json!({ "containers": [base] }),
-        changes.as_object().cloned().map(RawObject).as_ref(),
-    );
-    pod.pointer("/containers/0").cloned().unwrap_or_default()
+    let name = base.get("name").cloned();
+    let mut merged = merge_container(base, user);
+    if let (Some(name), Value::Object(fields)) = (name, &mut merged) {
+        fields.insert("name".into(), name);
+    }
+    merged
 }
 
 /// Our pod template with the user's changes. `metadata` already holds the user's labels and annotations.
 pub fn template(metadata: &Metadata, spec: Value, user: Option<&PodTemplate>) -> Value {
     let spec = merge_pod_spec(spec, user.and_then(|user| user.spec.as_ref()));
     json!({ "metadata": metadata.of_template(), "spec": spec })
+}
+
+/// Adds a term to the required pod anti-affinity; what the user wrote stays.
+pub fn require_anti_affinity(pod_spec: &mut Value, term: Value) {
+    let mut slot = pod_spec;
+    for field in ["affinity", "podAntiAffinity"] {
+        let Value::Object(fields) = slot else { return };
+        slot = fields.entry(field).or_insert_with(|| json!({}));
+    }
+    let Value::Object(fields) = slot else { return };
+    let terms = fields
+        .entry("requiredDuringSchedulingIgnoredDuringExecution")
+        .or_insert_with(|| json!([]));
+    if let Value::Array(terms) = terms {
+        terms.push(term);
+    }
 }
 
 #[cfg(test)]

@@ -174,20 +174,12 @@ fn build_stateful_set(
 }
 
 fn claim_template(controller: &Controller) -> Value {
-    let mut spec = json!(controller.spec.persistence);
-    if let Value::Object(fields) = &mut spec {
-        for ours in ["enabled", "existingClaim", "deletionPolicy"] {
-            fields.remove(ours);
-        }
-        fields
-            .entry("accessModes")
-            .or_insert_with(|| json!(["ReadWriteOnce"]));
-        fields
-            .entry("resources")
-            .or_insert_with(|| json!({ "requests": { "storage": "4Gi" } }));
-    } else {
-        spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "4Gi" } } });
-    }
+    let spec = controller
+        .spec
+        .persistence
+        .clone()
+        .unwrap_or_default()
+        .claim_spec();
     json!({ "metadata": { "name": volumes::STATESAVE }, "spec": spec })
 }
 
@@ -238,24 +230,8 @@ fn keep_apart(template: &mut Value, instance: &str) {
         "labelSelector": { "matchLabels": selector(app::SLURMCTLD, instance) },
         "topologyKey": HOSTNAME_TOPOLOGY_KEY,
     });
-    let Some(Value::Object(spec)) = template.get_mut("spec") else {
-        return;
-    };
-    let mut slot = spec.entry("affinity").or_insert_with(|| json!({}));
-    for field in [
-        "podAntiAffinity",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-    ] {
-        let Value::Object(fields) = slot else { return };
-        let empty = if field == "podAntiAffinity" {
-            json!({})
-        } else {
-            json!([])
-        };
-        slot = fields.entry(field).or_insert(empty);
-    }
-    if let Value::Array(terms) = slot {
-        terms.push(term);
+    if let Some(spec) = template.get_mut("spec") {
+        pod::require_anti_affinity(spec, term);
     }
 }
 

@@ -1,0 +1,351 @@
+//! Does what was planned. One arm per step, no decisions: what has changed since the plan was made makes a step fail or
+//! do nothing, never do harm.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use keelson_api::{
+    NodeSet,
+    well_known::{annotation, event, label},
+};
+use keelson_runtime::{
+    Key,
+    apply::{self, Writer},
+};
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+use super::{
+    build::{Template, build_pod},
+    facts::{Plan, PodId, Step},
+};
+use crate::{
+    context::Context,
+    slurm::{
+        control::{self, Change, Control},
+        facts::NodeName,
+    },
+};
+
+/// Calls to the API server at the same time.
+const AT_ONCE: usize = 32;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    #[error("cannot create pod {pod}")]
+    Create {
+        pod: String,
+        #[source]
+        source: apply::Error,
+    },
+    #[error("cannot change pod {pod}")]
+    Patch {
+        pod: String,
+        #[source]
+        source: apply::Error,
+    },
+    #[error("cannot delete pod {pod}")]
+    Delete {
+        pod: String,
+        #[source]
+        source: apply::Error,
+    },
+    #[error("cannot change {nodes} nodes in Slurm")]
+    Slurm {
+        nodes: usize,
+        #[source]
+        source: control::Error,
+    },
+    #[error("cannot ask Slurm about node {node}")]
+    Ask {
+        node: NodeName,
+        #[source]
+        source: control::Error,
+    },
+    #[error("worker {pod} cannot be built: {why}")]
+    NoTemplate { pod: String, why: String },
+}
+
+/// What came of a plan.
+#[derive(Debug, Default)]
+pub struct Acted {
+    pub done: usize,
+    pub failures: Vec<StepError>,
+}
+
+impl Acted {
+    fn take(&mut self, results: Vec<Result<(), StepError>>) {
+        for result in results {
+            match result {
+                Ok(()) => self.done += 1,
+                Err(error) => self.failures.push(error),
+            }
+        }
+    }
+}
+
+/// What a plan is carried out with.
+pub struct Act<'a> {
+    pub context: &'a Context,
+    pub writer: &'a Writer,
+    pub nodeset: &'a NodeSet,
+    /// Absent when workers cannot be built now; then none is created.
+    pub template: Result<&'a Template, String>,
+    pub slurm: Option<Arc<dyn Control>>,
+}
+
+impl std::fmt::Debug for Act<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Act")
+            .field("nodeset", &self.nodeset.name_any())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Act<'_> {
+    /// First what must be written down before Slurm is called, then Slurm, then pods.
+    pub async fn run(&self, plan: &Plan) -> Acted {
+        let mut acted = Acted::default();
+        let (patched, held) = self.patch(&plan.steps).await;
+        acted.take(patched);
+        acted.take(self.change_slurm(&plan.steps, &held).await);
+        acted.take(self.remove(&plan.steps).await);
+        acted.take(self.create(&plan.steps).await);
+        acted
+    }
+
+    fn pod(&self, id: &PodId) -> Option<Arc<Pod>> {
+        let key = Key::new(self.nodeset.namespace().unwrap_or_default(), &id.name);
+        self.context
+            .caches
+            .pods
+            .get(&key)
+            .filter(|pod| pod.uid().as_deref() == Some(&id.uid))
+    }
+
+    /// One patch per pod. Also tells which Slurm nodes must not be drained, because their intent could not be written.
+    async fn patch(&self, steps: &[Step]) -> (Vec<Result<(), StepError>>, Vec<NodeName>) {
+        let mut patches: BTreeMap<PodId, (Map<String, Value>, Map<String, Value>)> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Intend { pod, intent } => {
+                    let (annotations, _) = patches.entry(pod.clone()).or_default();
+                    annotations.insert(annotation::DRAIN_CAUSE.into(), json!(intent.cause.word()));
+                    annotations.insert(annotation::DRAIN_SINCE.into(), json!(intent.since.to_string()));
+                }
+                Step::Forget { pod } => {
+                    let (annotations, _) = patches.entry(pod.clone()).or_default();
+                    annotations.insert(annotation::DRAIN_CAUSE.into(), Value::Null);
+                    annotations.insert(annotation::DRAIN_SINCE.into(), Value::Null);
+                }
+                Step::Protect { pod, protected } => {
+                    let (_, labels) = patches.entry(pod.clone()).or_default();
+                    let value = if *protected { json!("true") } else { Value::Null };
+                    labels.insert(label::POD_PROTECT.into(), value);
+                }
+                _ => {}
+            }
+        }
+        let results: Vec<(PodId, Result<(), StepError>)> = stream::iter(patches)
+            .map(|(id, (annotations, labels))| async move {
+                let result = self.patch_pod(&id, annotations, labels).await;
+                (id, result)
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let held = results
+            .iter()
+            .filter(|(_, result)| result.is_err())
+            .filter_map(|(id, _)| self.pod(id))
+            .map(|pod| super::observe::pod_facts(&pod).node)
+            .collect();
+        (results.into_iter().map(|(_, result)| result).collect(), held)
+    }
+
+    async fn patch_pod(
+        &self,
+        id: &PodId,
+        annotations: Map<String, Value>,
+        labels: Map<String, Value>,
+    ) -> Result<(), StepError> {
+        let Some(pod) = self.pod(id) else { return Ok(()) };
+        let mut metadata = Map::new();
+        if !annotations.is_empty() {
+            metadata.insert("annotations".into(), Value::Object(annotations));
+        }
+        if !labels.is_empty() {
+            metadata.insert("labels".into(), Value::Object(labels));
+        }
+        match self
+            .writer
+            .merge(pod.as_ref(), json!({ "metadata": metadata }))
+            .await
+        {
+            Ok(written) => {
+                self.context.caches.pods.upsert(written);
+                Ok(())
+            }
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(source) => Err(StepError::Patch {
+                pod: id.name.clone(),
+                source,
+            }),
+        }
+    }
+
+    /// One call per distinct change, whatever the number of nodes.
+    async fn change_slurm(&self, steps: &[Step], held: &[NodeName]) -> Vec<Result<(), StepError>> {
+        let Some(slurm) = &self.slurm else { return vec![] };
+        let mut changes: BTreeMap<Change, Vec<NodeName>> = BTreeMap::new();
+        for step in steps {
+            let (node, change) = match step {
+                Step::Drain { node, reason } => (
+                    node,
+                    Change::Drain {
+                        reason: reason.clone(),
+                    },
+                ),
+                Step::Undrain { node } => (node, Change::Undrain),
+                Step::Resume { node } => (node, Change::Resume),
+                _ => continue,
+            };
+            if !held.contains(node) {
+                changes.entry(change).or_default().push(node.clone());
+            }
+        }
+        let mut results = Vec::new();
+        for (change, nodes) in changes {
+            tracing::info!(?change, nodes = nodes.len(), first = ?nodes.first(), "changing Slurm nodes");
+            let result = slurm.change(&nodes, &change).await;
+            results.push(result.map_err(|source| StepError::Slurm {
+                nodes: nodes.len(),
+                source,
+            }));
+        }
+        results
+    }
+
+    async fn remove(&self, steps: &[Step]) -> Vec<Result<(), StepError>> {
+        stream::iter(steps.to_vec())
+            .map(|step| async move {
+                match step {
+                    Step::Discard { pod } => Some(self.delete_pod(&pod).await),
+                    Step::Replace { pod, node } => Some(self.replace(&pod, &node).await),
+                    Step::Retire { pod, node } => Some(self.retire(&pod, &node).await),
+                    _ => None,
+                }
+            })
+            .buffer_unordered(AT_ONCE)
+            .filter_map(futures::future::ready)
+            .collect()
+            .await
+    }
+
+    /// The last look before the deletion: the plan's reading may be a second old.
+    async fn replace(&self, pod: &PodId, node: &NodeName) -> Result<(), StepError> {
+        let Some(slurm) = &self.slurm else { return Ok(()) };
+        let now = slurm.node(node).await.map_err(|source| StepError::Ask {
+            node: node.clone(),
+            source,
+        })?;
+        if now.is_some_and(|now| !now.drained()) {
+            tracing::info!(%node, pod = pod.name, "no longer drained, keeping the pod");
+            return Ok(());
+        }
+        self.delete_pod(pod).await
+    }
+
+    /// Slurm is the referee: a node on which a job runs cannot be deleted.
+    async fn retire(&self, pod: &PodId, node: &NodeName) -> Result<(), StepError> {
+        let Some(slurm) = &self.slurm else { return Ok(()) };
+        match slurm.delete(node).await {
+            Ok(()) => self.delete_pod(pod).await,
+            Err(control::Error::Refused(why)) => {
+                tracing::info!(%node, pod = pod.name, why, "Slurm keeps the node, keeping the pod");
+                Ok(())
+            }
+            Err(source) => Err(StepError::Ask {
+                node: node.clone(),
+                source,
+            }),
+        }
+    }
+
+    async fn delete_pod(&self, id: &PodId) -> Result<(), StepError> {
+        let Some(pod) = self.pod(id) else { return Ok(()) };
+        match self.writer.delete(pod.as_ref()).await {
+            Ok(true) => {
+                let note = format!("deleted pod {}", id.name);
+                self.context
+                    .events
+                    .normal(self.nodeset, event::SUCCESSFUL_DELETE, note);
+                Ok(())
+            }
+            Ok(false) => Ok(()),
+            Err(source) => Err(StepError::Delete {
+                pod: id.name.clone(),
+                source,
+            }),
+        }
+    }
+
+    async fn create(&self, steps: &[Step]) -> Vec<Result<(), StepError>> {
+        stream::iter(steps.to_vec())
+            .map(|step| async move {
+                match step {
+                    Step::Create { ordinal } => Some(self.create_pod(ordinal).await),
+                    _ => None,
+                }
+            })
+            .buffer_unordered(AT_ONCE)
+            .filter_map(futures::future::ready)
+            .collect()
+            .await
+    }
+
+    async fn create_pod(&self, ordinal: u32) -> Result<(), StepError> {
+        let ordinal = i32::try_from(ordinal).unwrap_or(i32::MAX);
+        let name = self.nodeset.pod_name(ordinal);
+        let template = match &self.template {
+            Ok(template) => template,
+            Err(why) => {
+                return Err(StepError::NoTemplate {
+                    pod: name,
+                    why: why.clone(),
+                });
+            }
+        };
+        match self
+            .writer
+            .create(&build_pod(self.nodeset, template, ordinal))
+            .await
+        {
+            Ok(pod) => {
+                self.context.caches.pods.upsert(pod);
+                Ok(())
+            }
+            // The watch is behind, or its predecessor is still dying: the next look sees it.
+            Err(error) if error.is_already_exists() => Ok(()),
+            // A namespace on its way out takes no pods.
+            Err(error)
+                if error
+                    .status()
+                    .is_some_and(|status| status.message.contains("being terminated")) =>
+            {
+                Ok(())
+            }
+            Err(source) => {
+                let note = format!(
+                    "cannot create pod {name}: {}",
+                    keelson_runtime::run::chain(&source)
+                );
+                self.context
+                    .events
+                    .warning(self.nodeset, event::FAILED_CREATE, note);
+                Err(StepError::Create { pod: name, source })
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Why a NodeSet could not be reconciled.
+
+use keelson_runtime::{ReconcileError, Retry, apply, contents};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot read what the NodeSet refers to")]
+    Observe(#[from] contents::Error),
+    #[error("cannot apply a child")]
+    Apply(#[source] apply::Error),
+    #[error("{failed} of {all} steps failed")]
+    Act {
+        failed: usize,
+        all: usize,
+        #[source]
+        first: Box<super::act::StepError>,
+    },
+    #[error("cannot write the status")]
+    Status(#[source] apply::Error),
+}
+
+impl ReconcileError for Error {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Observe(_) => "ObserveFailed",
+            Self::Apply(_) => keelson_api::well_known::reason::APPLY_FAILED,
+            Self::Act { .. } => keelson_api::well_known::event::SYNC_FAILED,
+            Self::Status(_) => "StatusFailed",
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::Backoff
+    }
+}

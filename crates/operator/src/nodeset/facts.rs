@@ -1,0 +1,245 @@
+//! What `plan` decides on, and what it can decide. Values only.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
+
+use crate::slurm::facts::{NodeName, Slurm};
+
+/// Everything that `plan` looks at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    pub set: SetFacts,
+    pub pods: Vec<PodFacts>,
+    pub slurm: Slurm,
+    /// Kubernetes nodes by name.
+    pub machines: BTreeMap<String, MachineFacts>,
+    pub now: Timestamp,
+}
+
+/// What the user asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SetFacts {
+    pub namespace: String,
+    pub replicas: u32,
+    pub mode: ScalingMode,
+    /// Hash of everything that shapes a worker pod.
+    pub revision: String,
+    pub strategy: Strategy,
+    pub drain_timeout: Option<Duration>,
+    pub on_drain_timeout: DrainTimeoutAction,
+    pub paused: bool,
+    pub leaving: Leaving,
+    pub min_ready: Duration,
+    /// How many workers may be starting at the same time.
+    pub startup_limit: Option<u32>,
+    /// Whether workers are protected from eviction.
+    pub protect: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// At most so many workers are out of service because of us; ordinals below `partition` keep their revision.
+    Rolling { max_unavailable: u32, partition: u32 },
+    /// A person deletes the pods.
+    OnDelete,
+}
+
+/// Whether the NodeSet itself is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    No,
+    /// Jobs end first.
+    Drain,
+    /// The user asked not to wait for jobs.
+    Immediately,
+}
+
+/// One worker pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFacts {
+    pub name: String,
+    pub uid: String,
+    pub mode: ScalingMode,
+    /// StatefulSet mode only.
+    pub ordinal: Option<u32>,
+    /// Name of its node in Slurm.
+    pub node: NodeName,
+    pub revision: String,
+    pub phase: Phase,
+    /// Whether slurmd ever ran in this pod; before that no job can be on it.
+    pub started: bool,
+    pub ready_since: Option<Timestamp>,
+    pub created: Timestamp,
+    pub terminating: bool,
+    /// Kubernetes node that it runs on.
+    pub machine: Option<String>,
+    /// A person asked for a drain by annotation.
+    pub cordoned: bool,
+    /// What we decided earlier, from the pod's annotations.
+    pub intent: Option<Intent>,
+    pub deletion_cost: i32,
+    pub protected: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Pending,
+    Unknown,
+    Running,
+    /// Failed or succeeded: nothing runs in it any more.
+    Ended,
+}
+
+/// Why a worker is to go, and since when. Written on the pod before the first call to Slurm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intent {
+    pub cause: Cause,
+    pub since: Timestamp,
+}
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $name:ident = $word:literal),+ $(,)?) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Cause { $($(#[$doc])* $name),+ }
+
+        impl Cause {
+            /// As it stands in the annotation.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$name => $word),+ }
+            }
+
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$name),)+ _ => None }
+            }
+        }
+    };
+}
+
+causes! {
+    /// There are more workers than asked for.
+    ScaleIn = "scale-in",
+    /// It was made under the other scaling mode.
+    ModeSwitch = "mode-switch",
+    /// The NodeSet is deleted.
+    Deletion = "deletion",
+    /// Its revision is not the newest.
+    Rollout = "rollout",
+    /// It is ready but Slurm does not know it.
+    Unregistered = "unregistered",
+}
+
+impl Cause {
+    /// Whether no worker of the same name follows, so that its record in Slurm goes too.
+    pub fn for_good(self) -> bool {
+        match self {
+            Self::ScaleIn | Self::ModeSwitch | Self::Deletion => true,
+            Self::Rollout | Self::Unregistered => false,
+        }
+    }
+}
+
+/// One Kubernetes node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachineFacts {
+    pub cordoned: bool,
+    /// Drain reason that a person or a node condition gives while it is cordoned.
+    pub cordon_reason: Option<String>,
+}
+
+/// One thing to do. Each is harmless when the world has moved on since it was decided: the doing side checks uids,
+/// resource versions and Slurm's own refusals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Create {
+        ordinal: u32,
+    },
+    /// Write the intent on the pod.
+    Intend {
+        pod: PodId,
+        intent: Intent,
+    },
+    /// Take the intent back.
+    Forget {
+        pod: PodId,
+    },
+    Protect {
+        pod: PodId,
+        protected: bool,
+    },
+    Drain {
+        node: NodeName,
+        reason: String,
+    },
+    Undrain {
+        node: NodeName,
+    },
+    /// Bring a node back that went down when its former pod ended.
+    Resume {
+        node: NodeName,
+    },
+    /// Delete a pod in which no job can be: it ended or never started.
+    Discard {
+        pod: PodId,
+    },
+    /// Delete the pod of a drained node, whose record stays for the next pod of that name.
+    Replace {
+        pod: PodId,
+        node: NodeName,
+    },
+    /// Delete the node's record and, if Slurm agrees, the pod.
+    Retire {
+        pod: PodId,
+        node: NodeName,
+    },
+}
+
+/// A pod at one moment of its life.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodId {
+    pub name: String,
+    pub uid: String,
+}
+
+impl PodFacts {
+    pub fn id(&self) -> PodId {
+        PodId {
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+        }
+    }
+}
+
+/// What is to be done now, and what is waited for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    pub waits: Vec<Wait>,
+}
+
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+}
+
+/// Something that only time, Slurm or a person can bring about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    pub pod: String,
+    pub node: NodeName,
+    pub why: Why,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Slurm does not answer.
+    SlurmUnknown,
+    /// Jobs are running on it, the last of them until then, where known.
+    Jobs { until: Option<Timestamp> },
+    /// The drain was asked for, and no newer reading is there yet.
+    Reading,
+    /// Slurm does not know the node, but too much else is missing to believe it.
+    SuspectLoss,
+}

@@ -1,0 +1,160 @@
+//! NodeSet: workers that never lose a job.
+//!
+//! observe (reads) → validate, build, plan (pure) → act (writes) → status (writes).
+
+mod act;
+mod build;
+mod error;
+mod facts;
+mod observe;
+mod order;
+mod plan;
+#[cfg(test)]
+mod plan_properties;
+#[cfg(test)]
+mod plan_tests;
+mod status;
+mod validate;
+
+use std::{sync::Arc, time::Duration};
+
+use keelson_api::{NodeSet, well_known::event};
+use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
+use serde_json::json;
+
+pub use error::Error;
+
+use crate::{children::metadata::shared_by, context::Context, problem::Problem, written::apply_child};
+
+pub const MANAGER: &str = "slurm-operator/nodeset";
+const RECHECK: Duration = Duration::from_secs(1);
+
+pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Result<Requeue, Error> {
+    let Some(nodeset) = context.caches.nodesets.get(&key) else {
+        return Ok(Requeue::OnChange);
+    };
+    let read = observe::read(&context, Arc::clone(&nodeset)).await?;
+    let template = validate::validate(&read).map(|validated| build::build_template(&validated));
+    let shared = apply_shared(&context, &writer, &read).await;
+    let problem = match (&template, &shared) {
+        (Err(problem), _) => Some(problem.clone()),
+        (Ok(_), Err(error)) => Some(Problem::refused(chain(error))),
+        (Ok(_), Ok(())) => None,
+    };
+    // Without a template the workers of the last one stay as they are.
+    let before = nodeset
+        .status
+        .as_ref()
+        .map(|status| status.node_set_hash.clone())
+        .unwrap_or_default();
+    let revision = template
+        .as_ref()
+        .map_or(before, |template| template.revision.clone());
+    let controller_key = Key::new(&key.namespace, &nodeset.spec.controller_ref.name);
+    let slurm = context.mirrors.slurm(&controller_key);
+    let now = context.clock.now();
+    let observed = observe::facts(
+        &read,
+        &revision,
+        slurm,
+        &context.settings.propagated_node_conditions,
+        now,
+    );
+    let plan = if template.is_ok() {
+        plan::plan(&observed)
+    } else {
+        facts::Plan::default()
+    };
+    let act = act::Act {
+        context: &context,
+        writer: &writer,
+        nodeset: &nodeset,
+        template: template.as_ref().map_err(|problem| problem.message.clone()),
+        slurm: context.mirrors.control(&controller_key),
+    };
+    let acted = act.run(&plan).await;
+    if let Some(problem) = &problem {
+        let reason = if read.controller.is_none() {
+            event::CONTROLLER_REF_FAILED
+        } else {
+            problem.reason
+        };
+        context
+            .events
+            .warning(nodeset.as_ref(), reason, problem.message.clone());
+    }
+    write_status(&context, &writer, &nodeset, &observed, &plan, problem.as_ref()).await?;
+    shared.map_err(Error::Apply)?;
+    let all = plan.steps.len();
+    let failed = acted.failures.len();
+    match acted.failures.into_iter().next() {
+        Some(first) => Err(Error::Act {
+            failed,
+            all,
+            first: Box::new(first),
+        }),
+        // A newer reading may confirm what is known without a change that would trigger us.
+        None if plan.waits.iter().any(|wait| wait.why == facts::Why::Reading) => Ok(Requeue::After(RECHECK)),
+        None => Ok(Requeue::OnChange),
+    }
+}
+
+/// What all NodeSets of a cluster share, and sshd's configuration of this one.
+async fn apply_shared(
+    context: &Context,
+    writer: &Writer,
+    read: &observe::Read,
+) -> Result<(), keelson_runtime::apply::Error> {
+    let observe::Read {
+        nodeset,
+        siblings,
+        live,
+        ..
+    } = read;
+    let staying = siblings
+        .iter()
+        .filter(|sibling| sibling.metadata.deletion_timestamp.is_none());
+    let owners: Vec<_> = staying.map(|sibling| shared_by(sibling.as_ref())).collect();
+    if owners.is_empty() {
+        return Ok(());
+    }
+    let service = build::build_workers_service(nodeset, owners.clone());
+    apply_child(
+        writer,
+        Some(&context.caches.services),
+        &service,
+        live.workers_service.as_ref(),
+    )
+    .await?;
+    let budget = build::build_workers_budget(nodeset, owners);
+    apply_child(
+        writer,
+        Some(&context.caches.disruption_budgets),
+        &budget,
+        live.workers_budget.as_ref(),
+    )
+    .await?;
+    if let Ok(Some(config)) = build::build_ssh_config(nodeset) {
+        apply_child(writer, None, &config, live.ssh_config.as_ref()).await?;
+    }
+    Ok(())
+}
+
+async fn write_status(
+    context: &Context,
+    writer: &Writer,
+    nodeset: &Arc<NodeSet>,
+    observed: &facts::Observed,
+    plan: &facts::Plan,
+    problem: Option<&Problem>,
+) -> Result<(), Error> {
+    let status = status::compute(nodeset, observed, plan, problem);
+    let written = writer
+        .apply_status(nodeset.as_ref(), &json!(nodeset.status), &json!(status))
+        .await
+        .map_err(Error::Status)?;
+    if let Some(written) = written {
+        context.caches.nodesets.upsert(written);
+    }
+    Ok(())
+}

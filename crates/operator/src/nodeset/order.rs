@@ -1,0 +1,50 @@
+//! Which worker goes first when some must go: the one whose loss costs least. Pure.
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+
+use super::facts::{Phase, PodFacts};
+use crate::slurm::facts::Slurm;
+
+/// Smaller goes first. The order of the criteria is the peer's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    assigned: bool,
+    phase: Phase,
+    ready: bool,
+    cost: i32,
+    /// Idle before busy; busy ones by the end of their jobs, unknown ends last.
+    work: Work,
+    not_cordoned: bool,
+    ordinal: Reverse<Option<u32>>,
+    ready_since: Reverse<Option<Timestamp>>,
+    created: Reverse<Timestamp>,
+    name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    Idle,
+    Until(Timestamp),
+    Unlimited,
+}
+
+pub fn rank(pod: &PodFacts, slurm: &Slurm) -> Rank {
+    let work = match slurm.node(&pod.node) {
+        Some(node) if node.busy() => node.busy_until.map_or(Work::Unlimited, Work::Until),
+        _ => Work::Idle,
+    };
+    Rank {
+        assigned: pod.machine.is_some(),
+        phase: pod.phase,
+        ready: pod.ready_since.is_some(),
+        cost: pod.deletion_cost,
+        work,
+        not_cordoned: !pod.cordoned && pod.intent.is_none(),
+        ordinal: Reverse(pod.ordinal),
+        ready_since: Reverse(pod.ready_since),
+        created: Reverse(pod.created),
+        name: pod.name.clone(),
+    }
+}

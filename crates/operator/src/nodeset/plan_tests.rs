@@ -1,0 +1,598 @@
+//! What `plan` decides, case by case. The promises for every case are in `plan_properties`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
+use pretty_assertions::assert_eq;
+
+use super::{
+    facts::{
+        Cause, Intent, Leaving, MachineFacts, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Step,
+        Strategy, Why,
+    },
+    plan::plan,
+};
+use slurm_rest::node::NodeState;
+
+use crate::slurm::facts::{NodeName, Slurm, SlurmNode};
+
+pub fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+pub fn set(replicas: u32) -> SetFacts {
+    SetFacts {
+        namespace: "slurm".into(),
+        replicas,
+        mode: ScalingMode::StatefulSet,
+        revision: "new".into(),
+        strategy: Strategy::Rolling {
+            max_unavailable: 1,
+            partition: 0,
+        },
+        drain_timeout: None,
+        on_drain_timeout: DrainTimeoutAction::Wait,
+        paused: false,
+        leaving: Leaving::No,
+        min_ready: Duration::ZERO,
+        startup_limit: None,
+        protect: true,
+    }
+}
+
+/// A healthy worker of the newest revision.
+pub fn pod(ordinal: u32) -> PodFacts {
+    PodFacts {
+        name: format!("w-{ordinal}"),
+        uid: format!("uid-{ordinal}"),
+        mode: ScalingMode::StatefulSet,
+        ordinal: Some(ordinal),
+        node: NodeName(format!("w-{ordinal}")),
+        revision: "new".into(),
+        phase: Phase::Running,
+        started: true,
+        ready_since: Some(at(-600)),
+        created: at(-660),
+        terminating: false,
+        machine: Some(format!("machine-{ordinal}")),
+        cordoned: false,
+        intent: None,
+        deletion_cost: 0,
+        protected: true,
+    }
+}
+
+pub fn node(words: &str) -> SlurmNode {
+    SlurmNode {
+        state: NodeState::read(words.split('+')),
+        allocated: 0,
+        registered: Some(at(-650)),
+        reason: String::new(),
+        address: String::new(),
+        read_at: at(0),
+        busy_until: None,
+    }
+}
+
+fn slurm(states: &[&str]) -> Slurm {
+    let nodes = states.iter().enumerate().filter(|(_, words)| !words.is_empty());
+    Slurm::Known {
+        nodes: nodes
+            .map(|(i, words)| (NodeName(format!("w-{i}")), node(words)))
+            .collect(),
+        since: None,
+    }
+}
+
+fn observed(set: SetFacts, pods: Vec<PodFacts>, slurm: Slurm) -> Observed {
+    Observed {
+        set,
+        pods,
+        slurm,
+        machines: BTreeMap::new(),
+        now: at(0),
+    }
+}
+
+fn id(ordinal: u32) -> PodId {
+    pod(ordinal).id()
+}
+
+fn with_intent(mut pod: PodFacts, cause: Cause, since: Timestamp) -> PodFacts {
+    pod.intent = Some(Intent { cause, since });
+    pod
+}
+
+fn edit(slurm: &mut Slurm, name: &str, change: impl FnOnce(&mut SlurmNode)) {
+    let Slurm::Known { nodes, .. } = slurm else {
+        panic!("unknown")
+    };
+    change(nodes.get_mut(&NodeName::from(name)).unwrap());
+}
+
+fn deletes(plan: &Plan) -> Vec<&Step> {
+    plan.steps
+        .iter()
+        .filter(|step| {
+            matches!(
+                step,
+                Step::Discard { .. } | Step::Replace { .. } | Step::Retire { .. }
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn a_converged_set_plans_nothing() {
+    let plan = plan(&observed(
+        set(2),
+        vec![pod(0), pod(1)],
+        slurm(&["IDLE", "ALLOCATED"]),
+    ));
+    assert_eq!(plan, Plan::default());
+}
+
+#[test]
+fn missing_workers_get_the_smallest_free_ordinals() {
+    let plan = plan(&observed(
+        set(4),
+        vec![pod(1), pod(4)],
+        slurm(&["", "IDLE", "", "", "IDLE"]),
+    ));
+    assert_eq!(
+        plan.steps,
+        [Step::Create { ordinal: 0 }, Step::Create { ordinal: 2 }]
+    );
+}
+
+#[test]
+fn a_dying_pod_keeps_its_place() {
+    let mut dying = pod(1);
+    dying.terminating = true;
+    assert_eq!(
+        plan(&observed(set(2), vec![pod(0), dying], slurm(&["IDLE", "IDLE"]))).steps,
+        []
+    );
+}
+
+#[test]
+fn no_more_start_at_once_than_allowed() {
+    let mut starting = pod(0);
+    starting.ready_since = None;
+    let mut set = set(10);
+    set.startup_limit = Some(3);
+    let plan = plan(&observed(set, vec![starting], slurm(&[])));
+    assert_eq!(
+        plan.steps,
+        [Step::Create { ordinal: 1 }, Step::Create { ordinal: 2 }]
+    );
+}
+
+#[test]
+fn scale_in_marks_and_drains_before_anything_is_deleted() {
+    let plan = plan(&observed(
+        set(1),
+        vec![pod(0), pod(1)],
+        slurm(&["ALLOCATED", "IDLE"]),
+    ));
+    assert_eq!(
+        plan.steps,
+        [
+            Step::Intend {
+                pod: id(1),
+                intent: Intent {
+                    cause: Cause::ScaleIn,
+                    since: at(0)
+                }
+            },
+            Step::Drain {
+                node: "w-1".into(),
+                reason: "slurm-operator: Pod (slurm/w-1) is pending termination for scale-in".into(),
+            },
+        ]
+    );
+}
+
+#[test]
+fn scale_in_takes_the_idle_and_then_the_one_whose_jobs_end_first() {
+    let mut slurm = slurm(&["ALLOCATED", "ALLOCATED", "IDLE", "ALLOCATED"]);
+    edit(&mut slurm, "w-0", |node| node.busy_until = Some(at(500)));
+    edit(&mut slurm, "w-1", |node| node.busy_until = Some(at(100)));
+    let plan = plan(&observed(set(2), (0..4).map(pod).collect(), slurm));
+    let leaving: Vec<_> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Intend { pod, .. } => Some(pod.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(leaving, ["w-1", "w-2"]);
+}
+
+#[test]
+fn a_busy_worker_is_waited_for() {
+    let mut slurm = slurm(&["IDLE", "ALLOCATED+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.busy_until = Some(at(100)));
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let plan = plan(&observed(set(1), vec![pod(0), leaving], slurm));
+    assert_eq!(deletes(&plan), Vec::<&Step>::new());
+    assert_eq!(plan.waits[0].why, Why::Jobs { until: Some(at(100)) });
+}
+
+#[test]
+fn a_drained_worker_leaves_by_way_of_slurm() {
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let plan = plan(&observed(
+        set(1),
+        vec![pod(0), leaving],
+        slurm(&["IDLE", "IDLE+DRAIN"]),
+    ));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Retire {
+            pod: id(1),
+            node: "w-1".into()
+        }]
+    );
+}
+
+#[test]
+fn a_reading_older_than_the_intent_proves_nothing() {
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.read_at = at(-11));
+    let plan = plan(&observed(set(1), vec![pod(0), leaving], slurm));
+    assert_eq!(deletes(&plan), Vec::<&Step>::new());
+    assert_eq!(plan.waits[0].why, Why::Reading);
+}
+
+#[test]
+fn no_answer_from_slurm_means_wait() {
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let unknown = Slurm::Unknown { why: "down".into() };
+    let plan = plan(&observed(set(1), vec![pod(0), leaving], unknown));
+    assert_eq!(plan.steps, []);
+    assert_eq!(plan.waits[0].why, Why::SlurmUnknown);
+}
+
+#[test]
+fn a_worker_that_never_started_needs_no_answer() {
+    let mut stuck = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    stuck.started = false;
+    stuck.phase = Phase::Pending;
+    stuck.ready_since = None;
+    let plan = plan(&observed(
+        set(1),
+        vec![pod(0), stuck],
+        Slurm::Unknown { why: "down".into() },
+    ));
+    assert_eq!(plan.steps, [Step::Discard { pod: id(1) }]);
+}
+
+#[test]
+fn a_cancelled_scale_in_is_undone_with_its_drain() {
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.reason = "slurm-operator: x".into());
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let steps = plan(&observed(set(2), vec![pod(0), leaving], slurm)).steps;
+    assert!(steps.contains(&Step::Forget { pod: id(1) }), "{steps:?}");
+    assert!(steps.contains(&Step::Undrain { node: "w-1".into() }), "{steps:?}");
+    assert!(
+        !steps
+            .iter()
+            .any(|step| matches!(step, Step::Retire { .. } | Step::Replace { .. })),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn a_drain_of_somebody_else_is_never_undone() {
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.reason = "broken fan".into());
+    let mut second = pod(1);
+    second.protected = false;
+    assert_eq!(plan(&observed(set(2), vec![pod(0), second], slurm)).steps, []);
+}
+
+#[test]
+fn a_slurm_that_lost_its_state_deletes_nothing() {
+    let pods = (0..4)
+        .map(|i| with_intent(pod(i), Cause::ScaleIn, at(-10)))
+        .collect();
+    let plan = plan(&observed(set(0), pods, slurm(&["IDLE+DRAIN"])));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Retire {
+            pod: id(0),
+            node: "w-0".into()
+        }]
+    );
+    assert_eq!(plan.waits.len(), 3);
+    assert!(plan.waits.iter().all(|wait| wait.why == Why::SuspectLoss));
+}
+
+#[test]
+fn a_node_that_a_steady_slurm_never_saw_is_believed_gone() {
+    let leaving = with_intent(pod(0), Cause::ScaleIn, at(-10));
+    let slurm = Slurm::Known {
+        nodes: BTreeMap::new(),
+        since: Some(at(-10_000)),
+    };
+    let plan = plan(&observed(set(0), vec![leaving], slurm));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Retire {
+            pod: id(0),
+            node: "w-0".into()
+        }]
+    );
+}
+
+fn old(ordinal: u32) -> PodFacts {
+    PodFacts {
+        revision: "old".into(),
+        ..pod(ordinal)
+    }
+}
+
+fn replaced(plan: &Plan) -> Vec<&str> {
+    plan.steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Intend {
+                pod,
+                intent:
+                    Intent {
+                        cause: Cause::Rollout,
+                        ..
+                    },
+            } => Some(pod.name.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_rollout_takes_as_many_as_the_budget_and_the_idle_first() {
+    let mut set = set(4);
+    set.strategy = Strategy::Rolling {
+        max_unavailable: 2,
+        partition: 0,
+    };
+    let slurm = slurm(&["IDLE", "ALLOCATED", "ALLOCATED", "IDLE"]);
+    let plan = plan(&observed(set, (0..4).map(old).collect(), slurm));
+    assert_eq!(replaced(&plan), ["w-0", "w-3"]);
+}
+
+#[test]
+fn a_rollout_stops_while_a_new_worker_is_not_available() {
+    let mut starting = pod(0);
+    starting.ready_since = None;
+    let plan = plan(&observed(
+        set(3),
+        vec![starting, old(1), old(2)],
+        slurm(&["", "IDLE", "IDLE"]),
+    ));
+    assert_eq!(replaced(&plan), Vec::<&str>::new());
+}
+
+#[test]
+fn an_old_worker_that_is_out_already_is_replaced_outside_the_budget() {
+    let mut sick = old(1);
+    sick.ready_since = None;
+    let mut starting = pod(0);
+    starting.ready_since = None;
+    let plan = plan(&observed(
+        set(3),
+        vec![starting, sick, old(2)],
+        slurm(&["", "DOWN", "IDLE"]),
+    ));
+    assert_eq!(replaced(&plan), ["w-1"]);
+}
+
+#[test]
+fn a_drained_old_worker_is_replaced_and_its_record_stays() {
+    let leaving = with_intent(old(0), Cause::Rollout, at(-10));
+    let plan = plan(&observed(
+        set(2),
+        vec![leaving, pod(1)],
+        slurm(&["IDLE+DRAIN", "IDLE"]),
+    ));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Replace {
+            pod: id(0),
+            node: "w-0".into()
+        }]
+    );
+}
+
+#[test]
+fn a_rollback_takes_the_drain_back() {
+    let mut slurm = slurm(&["ALLOCATED+DRAIN", "IDLE"]);
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = "slurm-operator: update".into()
+    });
+    let leaving = with_intent(pod(0), Cause::Rollout, at(-10));
+    let steps = plan(&observed(set(2), vec![leaving, pod(1)], slurm)).steps;
+    assert_eq!(
+        steps,
+        [Step::Forget { pod: id(0) }, Step::Undrain { node: "w-0".into() }]
+    );
+}
+
+#[test]
+fn ordinals_below_the_partition_keep_their_revision() {
+    let mut set = set(2);
+    set.strategy = Strategy::Rolling {
+        max_unavailable: 2,
+        partition: 1,
+    };
+    let plan = plan(&observed(set, vec![old(0), old(1)], slurm(&["IDLE", "IDLE"])));
+    assert_eq!(replaced(&plan), ["w-1"]);
+}
+
+#[test]
+fn the_new_worker_is_put_back_in_service_when_it_is_there() {
+    let mut slurm = slurm(&["IDLE+DRAIN", "DOWN"]);
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = "slurm-operator: update".into()
+    });
+    edit(&mut slurm, "w-1", |node| {
+        node.reason = "slurm-operator: Pod is terminating".into()
+    });
+    let steps = plan(&observed(set(2), vec![pod(0), pod(1)], slurm.clone())).steps;
+    assert!(steps.contains(&Step::Undrain { node: "w-0".into() }), "{steps:?}");
+    assert!(steps.contains(&Step::Resume { node: "w-1".into() }), "{steps:?}");
+
+    let mut starting = pod(0);
+    starting.ready_since = None;
+    let steps = plan(&observed(set(2), vec![starting, pod(1)], slurm)).steps;
+    assert!(
+        !steps.contains(&Step::Undrain { node: "w-0".into() }),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn a_cordoned_machine_drains_its_worker_and_uncordoning_undoes_it() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
+    let cordoned = MachineFacts {
+        cordoned: true,
+        cordon_reason: Some("fan".into()),
+    };
+    observed.machines.insert("machine-0".into(), cordoned);
+    let drain = Step::Drain {
+        node: "w-0".into(),
+        reason: "slurm-operator: fan".into(),
+    };
+    assert_eq!(plan(&observed).steps, [drain]);
+
+    observed.slurm = slurm(&["IDLE+DRAIN"]);
+    edit(&mut observed.slurm, "w-0", |node| {
+        node.reason = "slurm-operator: fan".into()
+    });
+    assert_eq!(
+        plan(&observed).steps,
+        [Step::Protect {
+            pod: id(0),
+            protected: false
+        }]
+    );
+
+    observed
+        .machines
+        .insert("machine-0".into(), MachineFacts::default());
+    observed.pods[0].protected = false;
+    let steps = plan(&observed).steps;
+    assert!(steps.contains(&Step::Undrain { node: "w-0".into() }), "{steps:?}");
+}
+
+#[test]
+fn a_persons_cordon_of_a_pod_stays() {
+    let mut cordoned = pod(0);
+    cordoned.cordoned = true;
+    cordoned.protected = false;
+    let mut slurm = slurm(&["IDLE+DRAIN"]);
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = "slurm-operator: Pod (slurm/w-0) was cordoned".into()
+    });
+    assert_eq!(plan(&observed(set(1), vec![cordoned], slurm)).steps, []);
+}
+
+#[test]
+fn a_ready_worker_that_slurm_does_not_know_gets_time_and_is_then_replaced() {
+    let young = PodFacts {
+        ready_since: Some(at(-60)),
+        ..pod(2)
+    };
+    let states = slurm(&["IDLE", "IDLE", ""]);
+    assert_eq!(
+        plan(&observed(set(3), vec![pod(0), pod(1), young], states.clone())).steps,
+        []
+    );
+    let long = PodFacts {
+        ready_since: Some(at(-600)),
+        ..pod(2)
+    };
+    let steps = plan(&observed(set(3), vec![pod(0), pod(1), long], states)).steps;
+    let since = at(0);
+    assert_eq!(
+        steps,
+        [Step::Intend {
+            pod: id(2),
+            intent: Intent {
+                cause: Cause::Unregistered,
+                since
+            }
+        }]
+    );
+}
+
+#[test]
+fn a_deleted_set_drains_all_and_removes_what_is_drained() {
+    let mut set = set(2);
+    set.leaving = Leaving::Drain;
+    let pods = vec![
+        with_intent(pod(0), Cause::Deletion, at(-5)),
+        with_intent(pod(1), Cause::Deletion, at(-5)),
+    ];
+    let plan = plan(&observed(set, pods, slurm(&["IDLE+DRAIN", "ALLOCATED+DRAIN"])));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Retire {
+            pod: id(0),
+            node: "w-0".into()
+        }]
+    );
+    assert_eq!(plan.waits.len(), 1);
+}
+
+#[test]
+fn a_forced_deletion_asks_nobody() {
+    let mut set = set(1);
+    set.leaving = Leaving::Immediately;
+    let pods = vec![with_intent(pod(0), Cause::Deletion, at(-5))];
+    let plan = plan(&observed(set, pods, Slurm::Unknown { why: "down".into() }));
+    assert_eq!(deletes(&plan), [&Step::Discard { pod: id(0) }]);
+}
+
+#[test]
+fn an_ended_pod_is_cleared_away() {
+    let ended = PodFacts {
+        phase: Phase::Ended,
+        ready_since: None,
+        ..pod(0)
+    };
+    let plan = plan(&observed(
+        set(1),
+        vec![ended],
+        Slurm::Unknown { why: "down".into() },
+    ));
+    assert_eq!(plan.steps, [Step::Discard { pod: id(0) }]);
+}
+
+#[test]
+fn paused_means_hands_off() {
+    let mut set = set(0);
+    set.paused = true;
+    let pods = vec![with_intent(pod(0), Cause::ScaleIn, at(-10))];
+    assert_eq!(
+        plan(&observed(set, pods, slurm(&["IDLE+DRAIN"]))),
+        Plan::default()
+    );
+}
+
+#[test]
+fn availability_counts_only_after_min_ready() {
+    let mut set = set(2);
+    set.min_ready = Duration::from_secs(60);
+    let fresh = PodFacts {
+        ready_since: Some(at(0) - SignedDuration::from_secs(30)),
+        ..pod(0)
+    };
+    let plan = plan(&observed(set, vec![fresh, old(1)], slurm(&["IDLE", "IDLE"])));
+    assert_eq!(replaced(&plan), Vec::<&str>::new());
+}

@@ -1,0 +1,177 @@
+//! What a person sees of a NodeSet. Pure.
+
+use keelson_api::{
+    NodeSet, NodeSetStatus,
+    nodeset::ScalingMode,
+    well_known::{app, condition, label, reason},
+};
+use kube::ResourceExt;
+use slurm_rest::node::NodeBase;
+
+use super::facts::{Observed, Phase, Plan, Wait, Why};
+use crate::{
+    conditions::{self, Finding},
+    problem::Problem,
+    slurm::facts::{Slurm, SlurmNode},
+};
+
+pub fn compute(
+    nodeset: &NodeSet,
+    observed: &Observed,
+    plan: &Plan,
+    problem: Option<&Problem>,
+) -> NodeSetStatus {
+    let before = nodeset.status.clone().unwrap_or_default();
+    let pods = &observed.pods;
+    let count = |n: usize| Some(i32::try_from(n).unwrap_or(i32::MAX));
+    let min_ready =
+        jiff::SignedDuration::try_from(observed.set.min_ready).unwrap_or(jiff::SignedDuration::MAX);
+    let is_ready = |pod: &&super::facts::PodFacts| pod.phase == Phase::Running && pod.ready_since.is_some();
+    let ready = pods.iter().filter(is_ready).count();
+    let available = pods
+        .iter()
+        .filter(is_ready)
+        .filter(|pod| {
+            pod.ready_since
+                .is_some_and(|since| observed.now.duration_since(since) >= min_ready)
+        })
+        .count();
+    let desired = match observed.set.mode {
+        ScalingMode::StatefulSet => usize::try_from(observed.set.replicas).unwrap_or(usize::MAX),
+        ScalingMode::DaemonSet => observed.machines.len(),
+    };
+    let updated = pods
+        .iter()
+        .filter(|pod| !pod.terminating && pod.revision == observed.set.revision)
+        .count();
+    // Without an answer nothing is claimed.
+    let in_slurm = |of: fn(&SlurmNode) -> bool| -> Option<i32> {
+        let Slurm::Known { nodes, .. } = &observed.slurm else {
+            return None;
+        };
+        count(
+            pods.iter()
+                .filter_map(|pod| nodes.get(&pod.node))
+                .filter(|node| of(node))
+                .count(),
+        )
+    };
+    NodeSetStatus {
+        replicas: count(pods.len()),
+        updated_replicas: count(updated),
+        ready_replicas: count(ready),
+        available_replicas: count(available),
+        unavailable_replicas: count(desired.saturating_sub(available)),
+        desired: count(desired),
+        slurm_idle: in_slurm(|node| node.state.base == NodeBase::Idle),
+        slurm_allocated: in_slurm(|node| matches!(node.state.base, NodeBase::Allocated | NodeBase::Mixed)),
+        slurm_down: in_slurm(SlurmNode::down),
+        slurm_drain: in_slurm(SlurmNode::draining),
+        observed_generation: nodeset.metadata.generation,
+        node_set_hash: observed.set.revision.clone(),
+        collision_count: before.collision_count,
+        conditions: conditions::compute(
+            &before.conditions,
+            findings(observed, plan, problem, desired, available),
+            nodeset.metadata.generation,
+            observed.now,
+        ),
+        ordinal_to_node: before.ordinal_to_node,
+        selector: format!(
+            "{}={},{}={}",
+            label::INSTANCE,
+            nodeset.name_any(),
+            label::APP,
+            app::SLURMD
+        ),
+        hostlist: before.hostlist,
+    }
+}
+
+fn findings(
+    observed: &Observed,
+    plan: &Plan,
+    problem: Option<&Problem>,
+    desired: usize,
+    available: usize,
+) -> Vec<Finding> {
+    let workers = format!("{available} of {desired} workers available");
+    let ready = match problem {
+        Some(problem) => Finding::new(condition::READY, false, problem.reason, problem.message.clone()),
+        None if available >= desired => Finding::new(condition::READY, true, reason::AS_SPECIFIED, workers),
+        None => Finding::new(condition::READY, false, reason::STARTING, workers),
+    };
+    let old = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.revision != observed.set.revision)
+        .count();
+    let progressing = if observed.set.paused {
+        Finding::new(
+            condition::PROGRESSING,
+            false,
+            reason::PAUSED,
+            "paused by a person",
+        )
+    } else if !plan.waits.is_empty() {
+        Finding::new(
+            condition::PROGRESSING,
+            true,
+            reason::DRAINING,
+            describe(&plan.waits),
+        )
+    } else if old > 0 {
+        let message = format!("{old} workers are of an older revision");
+        Finding::new(condition::PROGRESSING, true, reason::ROLLING_OUT, message)
+    } else if observed.pods.len() != desired {
+        let message = format!("{} workers exist, {desired} are wanted", observed.pods.len());
+        Finding::new(condition::PROGRESSING, true, reason::SCALING, message)
+    } else {
+        Finding::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
+    };
+    let degraded = match (problem, &observed.slurm) {
+        (Some(problem), _) => {
+            Finding::new(condition::DEGRADED, true, problem.reason, problem.message.clone())
+        }
+        (None, Slurm::Unknown { why }) => {
+            let message = format!("{why}; nothing that could end a job is done until Slurm answers");
+            Finding::new(condition::DEGRADED, true, reason::SLURM_UNREACHABLE, message)
+        }
+        (None, Slurm::Known { .. }) => Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
+    };
+    vec![ready, progressing, degraded]
+}
+
+/// What is waited for, with counts and the longest end.
+fn describe(waits: &[Wait]) -> String {
+    let count = |of: fn(&Why) -> bool| waits.iter().filter(|wait| of(&wait.why)).count();
+    let busy = count(|why| matches!(why, Why::Jobs { .. }));
+    let silent = count(|why| matches!(why, Why::SlurmUnknown));
+    let reading = count(|why| matches!(why, Why::Reading));
+    let suspect = count(|why| matches!(why, Why::SuspectLoss));
+    let mut parts = Vec::new();
+    if busy > 0 {
+        let ends = waits.iter().filter_map(|wait| match wait.why {
+            Why::Jobs { until } => Some(until),
+            _ => None,
+        });
+        let ends: Option<Vec<_>> = ends.collect();
+        let until = match ends.and_then(|ends| ends.into_iter().max()) {
+            Some(latest) => format!("until {latest} at the latest"),
+            None => "without a known end".to_owned(),
+        };
+        parts.push(format!("jobs are running on {busy} leaving workers {until}"));
+    }
+    if silent > 0 {
+        parts.push(format!("Slurm does not answer about {silent} leaving workers"));
+    }
+    if reading > 0 {
+        parts.push(format!("{reading} workers are being drained"));
+    }
+    if suspect > 0 {
+        parts.push(format!(
+            "Slurm does not know {suspect} leaving workers nor most of the others: it may have lost its state; delete their pods by hand if that is right"
+        ));
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,87 @@
+//! One Slurm cluster by way of its slurmrestd.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use keelson_runtime::Clock;
+use slurm_rest::{
+    Client, Hostlist,
+    node::{NodeAction, NodeUpdate},
+};
+
+use super::{
+    control::{Change, Control, Error},
+    facts::{NodeName, SlurmNode},
+};
+
+/// A client that speaks the controllers' words.
+#[derive(Clone)]
+pub struct Connection {
+    pub client: Client,
+    pub clock: Clock,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub fn shared(self) -> Arc<dyn Control> {
+        Arc::new(self)
+    }
+}
+
+impl Control for Connection {
+    fn change<'a>(&'a self, nodes: &'a [NodeName], change: &'a Change) -> BoxFuture<'a, Result<(), Error>> {
+        async move {
+            let list = Hostlist::from_names(nodes.iter().map(|node| node.0.as_str()))
+                .map_err(|error| Error::Refused(error.to_string()))?;
+            let update = match change {
+                Change::Drain { reason } => NodeUpdate::drain(reason.clone()),
+                Change::Undrain => NodeUpdate::undrain(),
+                Change::Resume => NodeUpdate {
+                    state: Some(NodeAction::Resume),
+                    ..NodeUpdate::default()
+                },
+            };
+            self.client.update_nodes(&list, &update).await.map_err(translate)
+        }
+        .boxed()
+    }
+
+    fn node<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<Option<SlurmNode>, Error>> {
+        async move {
+            let asked = self.clock.now();
+            match self.client.node(&name.0).await {
+                Ok(node) => Ok(Some(SlurmNode::from_rest(&node, asked))),
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(translate(error)),
+            }
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<(), Error>> {
+        async move {
+            let list =
+                Hostlist::from_names([name.0.as_str()]).map_err(|error| Error::Refused(error.to_string()))?;
+            match self.client.delete_nodes(&list).await {
+                Ok(()) => Ok(()),
+                Err(error) if error.is_not_found() => Ok(()),
+                Err(error) => Err(translate(error)),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn translate(error: slurm_rest::Error) -> Error {
+    match error {
+        slurm_rest::Error::Refused { .. } | slurm_rest::Error::NotFound { .. } => {
+            Error::Refused(error.to_string())
+        }
+        other => Error::Unreachable(other.to_string()),
+    }
+}

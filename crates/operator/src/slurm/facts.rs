@@ -1,0 +1,141 @@
+//! What is kept of a Slurm node: the few facts that somebody reads.
+
+use std::{collections::BTreeMap, fmt};
+
+use jiff::Timestamp;
+use keelson_api::well_known::slurm::REASON_PREFIX;
+use slurm_rest::node::{Node, NodeBase, NodeFlag, NodeState};
+
+/// A node's name in Slurm.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeName(pub String);
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for NodeName {
+    fn from(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+}
+
+/// One node as Slurm last told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlurmNode {
+    pub state: NodeState,
+    /// CPUs that jobs hold.
+    pub allocated: u32,
+    pub reason: String,
+    /// Address by which slurmctld reaches it.
+    pub address: String,
+    /// When the slurmd that serves it started; nothing while none has registered with the slurmctld that runs now.
+    pub registered: Option<Timestamp>,
+    /// When the request was sent whose answer this is.
+    pub read_at: Timestamp,
+    /// When the last of the jobs on it ends by its time limit, where known.
+    pub busy_until: Option<Timestamp>,
+}
+
+impl SlurmNode {
+    pub fn from_rest(node: &Node, read_at: Timestamp) -> Self {
+        Self {
+            state: node.state.clone(),
+            allocated: node.alloc_cpus,
+            reason: node.reason.to_string(),
+            address: node.address.to_string(),
+            registered: node.slurmd_start_time,
+            read_at,
+            busy_until: None,
+        }
+    }
+
+    /// Something runs there, is being cleaned up, or may be: what Slurm does not say counts as yes.
+    pub fn busy(&self) -> bool {
+        self.state.is_busy() || self.allocated > 0
+    }
+
+    /// Takes no new jobs.
+    pub fn draining(&self) -> bool {
+        self.state.has(NodeFlag::Drain) && !self.state.has(NodeFlag::Undrain)
+    }
+
+    /// Takes no new jobs and has none.
+    pub fn drained(&self) -> bool {
+        self.draining() && !self.busy()
+    }
+
+    /// Could run a job now.
+    pub fn usable(&self) -> bool {
+        self.state.is_available()
+    }
+
+    pub fn down(&self) -> bool {
+        self.state.base == NodeBase::Down
+    }
+
+    /// Whether the operator set the reason: only then may it be undone.
+    pub fn reason_is_ours(&self) -> bool {
+        self.reason.starts_with(REASON_PREFIX)
+    }
+}
+
+/// What is known of one Slurm cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slurm {
+    /// Nobody to ask, or no answer. Nothing that could end a job may be done.
+    Unknown { why: String },
+    Known {
+        nodes: BTreeMap<NodeName, SlurmNode>,
+        /// Since when slurmctld has kept this list without a restart, where known. What is not in it was never there
+        /// since then.
+        since: Option<Timestamp>,
+    },
+}
+
+impl Slurm {
+    pub fn node(&self, name: &NodeName) -> Option<&SlurmNode> {
+        match self {
+            Self::Unknown { .. } => None,
+            Self::Known { nodes, .. } => nodes.get(name),
+        }
+    }
+
+    pub fn is_known(&self) -> bool {
+        matches!(self, Self::Known { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(&["IDLE"], false)]
+    #[case(&["IDLE", "DRAIN"], true)]
+    #[case(&["DOWN", "DRAIN"], true)]
+    #[case(&["MIXED", "DRAIN"], false)]
+    #[case(&["ALLOCATED", "DRAIN"], false)]
+    #[case(&["IDLE", "DRAIN", "COMPLETING"], false)]
+    #[case(&["IDLE", "DRAIN", "UNDRAIN"], false)]
+    #[case(&["UNKNOWN", "DRAIN"], false)]
+    #[case(&["DRAIN"], false)]
+    #[case(&["IDLE", "DRAIN", "SOME_NEW_FLAG"], true)]
+    fn drained_means_that_nothing_runs_and_nothing_will(#[case] words: &[&str], #[case] drained: bool) {
+        let node = SlurmNode {
+            state: NodeState::read(words.iter().copied()),
+            allocated: 0,
+            reason: String::new(),
+            address: String::new(),
+            registered: None,
+            read_at: Timestamp::UNIX_EPOCH,
+            busy_until: None,
+        };
+        assert_eq!(node.drained(), drained);
+        assert!(!SlurmNode { allocated: 1, ..node }.drained());
+    }
+}

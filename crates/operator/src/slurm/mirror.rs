@@ -1,0 +1,178 @@
+//! A copy of what Slurm knows of its nodes, kept by asking every second what has changed.
+//!
+//! "Nothing" costs Slurm next to nothing; a list costs it in proportion to its length, so after one the pause is a
+//! multiple of what it took. Every fact carries the instant at which it was *asked for*: an answer proves nothing about
+//! what happened while it was on its way.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use keelson_runtime::{Clock, run::chain};
+use parking_lot::RwLock;
+use slurm_rest::{Client, Fetched, Listing, node::Node};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::facts::{NodeName, Slurm, SlurmNode};
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// slurmrestd is kept busy by our lists for at most one part in this many.
+const COST_FACTOR: u32 = 5;
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A copy that could not be confirmed for this long is no basis for anything.
+const STALE: jiff::SignedDuration = jiff::SignedDuration::from_secs(20);
+
+#[derive(Debug, Clone)]
+struct View {
+    nodes: Arc<BTreeMap<NodeName, SlurmNode>>,
+    /// When the request was sent that last confirmed the whole list.
+    confirmed: Option<Timestamp>,
+    /// Why the last request got no answer.
+    failure: Option<String>,
+}
+
+/// What is known of one cluster's nodes.
+#[derive(Debug)]
+pub struct Mirror {
+    view: RwLock<View>,
+    clock: Clock,
+}
+
+impl Mirror {
+    pub fn new(clock: Clock) -> Self {
+        let view = View {
+            nodes: Arc::default(),
+            confirmed: None,
+            failure: None,
+        };
+        Self {
+            view: RwLock::new(view),
+            clock,
+        }
+    }
+
+    /// The facts as of now; unknown when they are too old to stand for the present.
+    pub fn slurm(&self) -> Slurm {
+        let View {
+            nodes,
+            confirmed,
+            failure,
+        } = self.view.read().clone();
+        let why = || {
+            failure
+                .clone()
+                .unwrap_or_else(|| "slurmrestd has not answered yet".to_owned())
+        };
+        let Some(confirmed) = confirmed else {
+            return Slurm::Unknown { why: why() };
+        };
+        if self.clock.now().duration_since(confirmed) > STALE {
+            return Slurm::Unknown { why: why() };
+        }
+        let nodes = nodes
+            .iter()
+            .map(|(name, node)| {
+                let read_at = node.read_at.max(confirmed);
+                (
+                    name.clone(),
+                    SlurmNode {
+                        read_at,
+                        ..node.clone()
+                    },
+                )
+            })
+            .collect();
+        Slurm::Known { nodes, since: None }
+    }
+
+    /// Keeps the copy until stopped; `changed` is called after every difference.
+    pub async fn keep(&self, client: &Client, changed: impl Fn(), stop: CancellationToken) {
+        let mut since = None;
+        loop {
+            let started = Instant::now();
+            let asked = self.clock.now();
+            let answer = tokio::select! {
+                () = stop.cancelled() => return,
+                answer = client.nodes(since) => answer,
+            };
+            let pause = match answer {
+                Ok(Fetched::Unchanged) => {
+                    if self.confirm(asked) {
+                        changed();
+                    }
+                    PERIOD
+                }
+                Ok(Fetched::Changed(Listing { items, last_update })) => {
+                    since = last_update;
+                    if self.take(&items, asked) {
+                        changed();
+                    }
+                    (started.elapsed() * COST_FACTOR).clamp(PERIOD, LONGEST_PAUSE)
+                }
+                Err(error) => {
+                    let why = chain(&error);
+                    tracing::debug!(error = why, "no answer from slurmrestd");
+                    if self.fail(why) {
+                        changed();
+                    }
+                    PERIOD
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// True when this ended a failure.
+    fn confirm(&self, asked: Timestamp) -> bool {
+        let mut view = self.view.write();
+        view.confirmed = Some(asked);
+        view.failure.take().is_some()
+    }
+
+    /// True when something is different now.
+    fn take(&self, items: &[Node], asked: Timestamp) -> bool {
+        let mut view = self.view.write();
+        let nodes: BTreeMap<NodeName, SlurmNode> = items
+            .iter()
+            .filter(|node| !node.name.is_empty())
+            .map(|node| (NodeName(node.name.to_string()), SlurmNode::from_rest(node, asked)))
+            .collect();
+        let same = view.nodes.len() == nodes.len()
+            && view
+                .nodes
+                .iter()
+                .zip(&nodes)
+                .all(|((known, a), (name, b))| known == name && same_facts(a, b));
+        let first = view.confirmed.is_none();
+        view.nodes = Arc::new(nodes);
+        view.confirmed = Some(asked);
+        let recovered = view.failure.take().is_some();
+        !same || recovered || first
+    }
+
+    /// True when the failure is new.
+    fn fail(&self, why: String) -> bool {
+        self.view.write().failure.replace(why).is_none()
+    }
+}
+
+fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
+    let SlurmNode {
+        state,
+        allocated,
+        reason,
+        address,
+        registered,
+        read_at: _,
+        busy_until,
+    } = a;
+    *state == b.state
+        && *allocated == b.allocated
+        && *reason == b.reason
+        && *address == b.address
+        && *registered == b.registered
+        && *busy_until == b.busy_until
+}

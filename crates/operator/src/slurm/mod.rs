@@ -1,0 +1,7 @@
+//! What the controllers know of Slurm and may ask of it.
+
+pub mod connection;
+pub mod control;
+pub mod facts;
+pub mod mirror;
+pub mod mirrors;
