@@ -15,7 +15,8 @@ use testbed::layout::Layout;
 use testbed::progress::Progress;
 
 use crate::slurm::{self, Target};
-use crate::{Pass, Up, workspace};
+use crate::workspace::{self, Build};
+use crate::{Pass, Up};
 
 pub fn up(options: &Up) -> Result<()> {
     let begun = Instant::now();
@@ -23,7 +24,12 @@ pub fn up(options: &Up) -> Result<()> {
     if let Some(kubeconfig) = &options.kubeconfig {
         return up_elsewhere(kubeconfig, &progress);
     }
-    let cluster = start(&progress, &options.named.name, options.nodes, options.kwok)?;
+    let build = if options.quick {
+        Build::Quick
+    } else {
+        Build::Release
+    };
+    let cluster = start(&progress, &options.named.name, options.nodes, options.kwok, build)?;
     let name = &options.named.name;
     let mut lines = vec![
         format!(
@@ -53,7 +59,7 @@ pub fn up(options: &Up) -> Result<()> {
 }
 
 /// Builds what a cluster needs and starts it; a running one is checked.
-pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32) -> Result<Cluster> {
+pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32, build: Build) -> Result<Cluster> {
     // Before anything that takes minutes.
     cluster::check(name, nodes)?;
     let cache = Cache::open()?;
@@ -62,7 +68,7 @@ pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32) -> Result<Cl
     host::ensure_packages(progress, &cache.root().join("logs/apt.log"), &packages)?;
     host::require_network()?;
     let binaries = Binaries::build(&cache, progress)?;
-    let images = workspace::build_images(&cache, progress)?;
+    let images = workspace::build_images(&cache, progress, build)?;
     let coredns = image::coredns(&cache, &binaries.coredns)?;
     let wanted = Wanted {
         name: name.to_owned(),

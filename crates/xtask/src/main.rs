@@ -78,6 +78,9 @@ struct Up {
     /// Use a cluster that you already have: nothing local is started; it must be able to get the images
     #[arg(long, value_name = "PATH", conflicts_with_all = ["nodes", "kwok", "no_slurm", "name"])]
     kubeconfig: Option<PathBuf>,
+    /// Compile the operator without optimisation: for trying changes
+    #[arg(long)]
+    quick: bool,
     /// Show what each step does
     #[arg(long, short)]
     verbose: bool,

@@ -11,13 +11,17 @@ use testbed::cluster::Cluster;
 use testbed::progress::Progress;
 use testbed::{command, image};
 
-use crate::{cluster, slurm, workspace};
+use crate::workspace::{self, Build};
+use crate::{cluster, slurm};
 
 #[derive(Args)]
 pub struct Options {
     /// Which rungs of the ladder; all but soak without this
     #[arg(long, value_enum)]
     tier: Vec<Tier>,
+    /// Compile the operator without optimisation: for trying changes
+    #[arg(long)]
+    quick: bool,
     /// Leave the test cluster running afterwards
     #[arg(long)]
     keep: bool,
@@ -131,7 +135,12 @@ fn real_parts(cache: &Cache, progress: &Progress, options: &Options) -> Result<(
 
 fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &str) -> Result<()> {
     let runner = nextest(cache, progress, options)?;
-    let running = cluster::start(progress, CLUSTER, 3, 0)?;
+    let build = if options.quick {
+        Build::Quick
+    } else {
+        Build::Release
+    };
+    let running = cluster::start(progress, CLUSTER, 3, 0, build)?;
     let result = slurm::install(&slurm::Target::testbed(&running), progress)
         .and_then(|()| on_cluster(runner, &running, &filter(base, options)));
     if result.is_err() {
