@@ -286,7 +286,11 @@ impl<'a> Draft<'a> {
 
     fn drains(&mut self) {
         for worker in &self.workers {
-            let Some(node) = self.slurm().node(&worker.facts.node) else {
+            let Some(node) = self
+                .slurm()
+                .node(&worker.facts.node)
+                .filter(|node| !node.outdated)
+            else {
                 continue;
             };
             let name = worker.facts.node.clone();
@@ -390,6 +394,7 @@ impl<'a> Draft<'a> {
         match nodes.get(&pod.node) {
             None if self.suspects_loss(pod) => Err(Why::SuspectLoss),
             None => Ok(gone(pod)),
+            Some(node) if node.outdated => Err(Why::Reading),
             Some(node) if node.busy() => Err(Why::Jobs {
                 until: node.busy_until,
             }),
@@ -424,8 +429,15 @@ impl<'a> Draft<'a> {
     fn protection(&mut self) {
         for worker in &self.workers {
             let pod = worker.facts;
-            let drained = self.slurm().node(&pod.node).is_some_and(|node| node.drained());
-            let wanted = self.set.protect && !drained;
+            // What goes back to work in this plan is protected before the first job can start on it.
+            let returning = self.plan.steps.contains(&Step::Undrain {
+                node: pod.node.clone(),
+            });
+            let drained = self
+                .slurm()
+                .node(&pod.node)
+                .is_some_and(|node| node.drained() && !node.outdated);
+            let wanted = self.set.protect && (returning || !drained);
             if wanted != pod.protected && pod.phase != Phase::Ended {
                 self.plan.steps.push(Step::Protect {
                     pod: pod.id(),

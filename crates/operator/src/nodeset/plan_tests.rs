@@ -71,6 +71,7 @@ pub fn node(words: &str) -> SlurmNode {
         reason: String::new(),
         address: String::new(),
         read_at: at(0),
+        outdated: false,
         busy_until: None,
     }
 }
@@ -246,6 +247,19 @@ fn a_reading_older_than_the_intent_proves_nothing() {
     let plan = plan(&observed(set(1), vec![pod(0), leaving], slurm));
     assert_eq!(deletes(&plan), Vec::<&Step>::new());
     assert_eq!(plan.waits[0].why, Why::Reading);
+}
+
+#[test]
+fn what_we_changed_ourselves_is_read_again_before_the_next_step() {
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.outdated = true);
+    let waiting = plan(&observed(set(1), vec![pod(0), leaving], slurm.clone()));
+    assert_eq!(deletes(&waiting), Vec::<&Step>::new());
+    assert_eq!(waiting.waits[0].why, Why::Reading);
+
+    edit(&mut slurm, "w-1", |node| node.reason = "slurm-operator: x".into());
+    assert_eq!(plan(&observed(set(2), vec![pod(0), pod(1)], slurm)).steps, []);
 }
 
 #[test]
@@ -487,7 +501,16 @@ fn a_cordoned_machine_drains_its_worker_and_uncordoning_undoes_it() {
         .insert("machine-0".into(), MachineFacts::default());
     observed.pods[0].protected = false;
     let steps = plan(&observed).steps;
-    assert!(steps.contains(&Step::Undrain { node: "w-0".into() }), "{steps:?}");
+    assert_eq!(
+        steps,
+        [
+            Step::Undrain { node: "w-0".into() },
+            Step::Protect {
+                pod: id(0),
+                protected: true
+            }
+        ]
+    );
 }
 
 #[test]

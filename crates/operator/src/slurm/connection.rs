@@ -12,6 +12,7 @@ use slurm_rest::{
 use super::{
     control::{Change, Control, Error},
     facts::{NodeName, SlurmNode},
+    mirror::Mirror,
 };
 
 /// A client that speaks the controllers' words.
@@ -19,6 +20,7 @@ use super::{
 pub struct Connection {
     pub client: Client,
     pub clock: Clock,
+    pub mirror: Arc<Mirror>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -46,7 +48,13 @@ impl Control for Connection {
                     ..NodeUpdate::default()
                 },
             };
-            self.client.update_nodes(&list, &update).await.map_err(translate)
+            let answer = self.client.update_nodes(&list, &update).await;
+            // Whatever the answer: some of it may have been carried out.
+            self.mirror.wrote(nodes);
+            match answer {
+                Err(error) if is_already_so(change, &error) => Ok(()),
+                answer => answer.map_err(translate),
+            }
         }
         .boxed()
     }
@@ -67,7 +75,9 @@ impl Control for Connection {
         async move {
             let list =
                 Hostlist::from_names([name.0.as_str()]).map_err(|error| Error::Refused(error.to_string()))?;
-            match self.client.delete_nodes(&list).await {
+            let answer = self.client.delete_nodes(&list).await;
+            self.mirror.wrote(std::slice::from_ref(name));
+            match answer {
                 Ok(()) => Ok(()),
                 Err(error) if error.is_not_found() => Ok(()),
                 Err(error) => Err(translate(error)),
@@ -75,6 +85,18 @@ impl Control for Connection {
         }
         .boxed()
     }
+}
+
+/// Slurm calls it an invalid transition to bring back what is back already.
+fn is_already_so(change: &Change, error: &slurm_rest::Error) -> bool {
+    const INVALID_TRANSITION: i64 = 2180;
+    let back = matches!(change, Change::Undrain | Change::Resume);
+    let slurm_rest::Error::Refused { complaints } = error else {
+        return false;
+    };
+    back && complaints
+        .iter()
+        .all(|complaint| complaint.number == INVALID_TRANSITION)
 }
 
 fn translate(error: slurm_rest::Error) -> Error {

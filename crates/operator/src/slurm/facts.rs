@@ -35,6 +35,8 @@ pub struct SlurmNode {
     pub registered: Option<Timestamp>,
     /// When the request was sent whose answer this is.
     pub read_at: Timestamp,
+    /// We changed the node after that request was sent: what it says may be over.
+    pub outdated: bool,
     /// When the last of the jobs on it ends by its time limit, where known.
     pub busy_until: Option<Timestamp>,
 }
@@ -48,6 +50,7 @@ impl SlurmNode {
             address: node.address.to_string(),
             registered: node.slurmd_start_time,
             read_at,
+            outdated: false,
             busy_until: None,
         }
     }
@@ -133,6 +136,7 @@ mod tests {
             address: String::new(),
             registered: None,
             read_at: Timestamp::UNIX_EPOCH,
+            outdated: false,
             busy_until: None,
         };
         assert_eq!(node.drained(), drained);

@@ -4,13 +4,17 @@
 //! multiple of what it took. Every fact carries the instant at which it was *asked for*: an answer proves nothing about
 //! what happened while it was on its way.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use keelson_runtime::{Clock, run::chain};
 use parking_lot::RwLock;
 use slurm_rest::{Client, Fetched, Listing, node::Node};
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::facts::{NodeName, Slurm, SlurmNode};
@@ -29,6 +33,17 @@ struct View {
     confirmed: Option<Timestamp>,
     /// Why the last request got no answer.
     failure: Option<String>,
+    /// When we last changed a node ourselves, until a newer answer is there.
+    written: HashMap<NodeName, Timestamp>,
+}
+
+impl View {
+    /// Forgets our writes that this answer is newer than; true when there were any.
+    fn settle(&mut self, asked: Timestamp) -> bool {
+        let before = self.written.len();
+        self.written.retain(|_, written| *written >= asked);
+        self.written.len() != before
+    }
 }
 
 /// What is known of one cluster's nodes.
@@ -36,6 +51,8 @@ struct View {
 pub struct Mirror {
     view: RwLock<View>,
     clock: Clock,
+    /// Somebody wants to know at once.
+    poke: Notify,
 }
 
 impl Mirror {
@@ -44,10 +61,12 @@ impl Mirror {
             nodes: Arc::default(),
             confirmed: None,
             failure: None,
+            written: HashMap::new(),
         };
         Self {
             view: RwLock::new(view),
             clock,
+            poke: Notify::new(),
         }
     }
 
@@ -57,6 +76,7 @@ impl Mirror {
             nodes,
             confirmed,
             failure,
+            written,
         } = self.view.read().clone();
         let why = || {
             failure
@@ -73,16 +93,28 @@ impl Mirror {
             .iter()
             .map(|(name, node)| {
                 let read_at = node.read_at.max(confirmed);
+                let outdated = written.get(name).is_some_and(|written| read_at <= *written);
                 (
                     name.clone(),
                     SlurmNode {
                         read_at,
+                        outdated,
                         ..node.clone()
                     },
                 )
             })
             .collect();
         Slurm::Known { nodes, since: None }
+    }
+
+    /// Notes that these nodes were just changed by us: what is known of them is over, and the next look is now.
+    pub fn wrote(&self, nodes: &[NodeName]) {
+        let now = self.clock.now();
+        self.view
+            .write()
+            .written
+            .extend(nodes.iter().map(|node| (node.clone(), now)));
+        self.poke.notify_one();
     }
 
     /// Keeps the copy until stopped; `changed` is called after every difference.
@@ -121,15 +153,17 @@ impl Mirror {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
+                () = self.poke.notified() => {}
             }
         }
     }
 
-    /// True when this ended a failure.
+    /// True when this ended a failure or a doubt.
     fn confirm(&self, asked: Timestamp) -> bool {
         let mut view = self.view.write();
         view.confirmed = Some(asked);
-        view.failure.take().is_some()
+        let settled = view.settle(asked);
+        view.failure.take().is_some() || settled
     }
 
     /// True when something is different now.
@@ -150,7 +184,8 @@ impl Mirror {
         view.nodes = Arc::new(nodes);
         view.confirmed = Some(asked);
         let recovered = view.failure.take().is_some();
-        !same || recovered || first
+        let settled = view.settle(asked);
+        !same || recovered || first || settled
     }
 
     /// True when the failure is new.
@@ -167,6 +202,7 @@ fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
         address,
         registered,
         read_at: _,
+        outdated: _,
         busy_until,
     } = a;
     *state == b.state

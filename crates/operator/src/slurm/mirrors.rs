@@ -209,7 +209,11 @@ fn connect(context: &Context, key: &Key, endpoint: Url, jwt_key: SecretSlice<u8>
     let entry = Entry {
         endpoint,
         signer,
-        connection: Connection { client, clock },
+        connection: Connection {
+            client,
+            clock,
+            mirror: Arc::clone(&mirror),
+        },
         mirror,
         stop,
     };
