@@ -1,0 +1,251 @@
+//! Job records in a real database, from the charts' values to `sacct`: the password is changed, wrong and right again,
+//! the database goes away, the signing key is exchanged.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{Namespace, cluster, eventually, get, run};
+use serde_json::Value;
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm");
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+
+/// A Slurm without workers: jobs wait, and their records are written all the same.
+struct Slurm {
+    space: Namespace,
+}
+
+impl Slurm {
+    fn install() -> Result<Self> {
+        let space = Namespace::create("accounting")?;
+        let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;
+        let image = testbed::image::name("mariadb");
+        space.apply(&database.replace("docker.io/library/mariadb:11.8", &image))?;
+        run(cluster()?
+            .helm()
+            .args(["install", "slurm", CHART, "--namespace", &space.name])
+            .args(["--values", &format!("{EXAMPLES}/quickstart.yaml")])
+            .args(["--values", &format!("{EXAMPLES}/accounting.yaml")])
+            .args(["--set", "nodesets.cpu.replicas=0"]))?;
+        Ok(Self { space })
+    }
+
+    fn get(&self, words: &[&str]) -> Result<Value> {
+        get(&[&["--namespace", &self.space.name], words].concat())
+    }
+
+    /// Runs a command on the login node.
+    fn login(&self, words: &[&str]) -> Result<String> {
+        self.space.exec("deployment/slurm-login-users", words)
+    }
+
+    fn submit(&self) -> Result<String> {
+        let job = self.login(&["sbatch", "--parsable", "--hold", "--wrap=true"])?;
+        Ok(job.trim().to_owned())
+    }
+
+    /// The state of a job by the database's records.
+    fn recorded(&self, job: &str) -> Result<String> {
+        let words = [
+            "sacct",
+            "--noheader",
+            "--allocations",
+            "--parsable2",
+            "--format=state",
+        ];
+        self.login(&[&words[..], &["--jobs", job]].concat())
+    }
+
+    fn set_secret(&self, name: &str, key: &str, value: &str) -> Result<()> {
+        let patch = serde_json::json!({ "stringData": { key: value } }).to_string();
+        self.space
+            .kubectl(&["patch", "secret", name, "--patch", &patch])
+            .map(drop)
+    }
+
+    /// Waits until the Accounting is ready, or not, for this reason; returns what it says.
+    fn accounting_is(&self, ready: &str, reason: &str) -> Result<String> {
+        eventually(&format!("Ready={ready} for the reason {reason}"), || {
+            let accounting = self.get(&["accounting", "slurm"])?;
+            let found = condition(&accounting, "Ready")?;
+            ensure!(
+                found["status"] == ready && found["reason"] == reason,
+                "the Accounting says {found}"
+            );
+            Ok(found["message"].as_str().unwrap_or_default().to_owned())
+        })
+    }
+
+    fn slurmdbd(&self) -> Result<String> {
+        let pod = self.get(&["pod", "slurm-accounting-0"])?;
+        Ok(pod["metadata"]["uid"].to_string())
+    }
+
+    /// Waits for a slurmdbd that is another than this and works.
+    fn replaced(&self, former: &str) -> Result<()> {
+        eventually("another slurmdbd", || {
+            ensure!(self.slurmdbd()? != former, "slurmdbd is the same");
+            Ok(())
+        })?;
+        self.accounting_is("True", "AsSpecified").map(drop)
+    }
+
+    /// The token in the Secret of the Token `anna`.
+    fn token(&self) -> Result<String> {
+        let template = "--output=go-template={{.data.SLURM_JWT | base64decode}}";
+        self.space.kubectl(&["get", "secret", "anna-jwt-root", template])
+    }
+
+    /// Asks slurmdbd something with a token.
+    fn ask_slurmdbd(&self, token: &str) -> Result<String> {
+        let token = format!("SLURM_JWT={token}");
+        self.login(&[
+            "env",
+            &token,
+            "timeout",
+            "20",
+            "sacctmgr",
+            "--noheader",
+            "list",
+            "cluster",
+        ])
+    }
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Result<&'a Value> {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == kind)
+        .with_context(|| format!("no condition {kind}"))
+}
+
+#[test]
+fn job_records_survive_what_happens_to_the_database_and_its_password() -> Result<()> {
+    let slurm = Slurm::install()?;
+    slurm.accounting_is("True", "AsSpecified")?;
+
+    // slurmctld registers its cluster by itself.
+    let cluster = format!("{}_slurm", slurm.space.name);
+    eventually("the cluster's registration", || {
+        let known = slurm.login(&[
+            "sacctmgr",
+            "--noheader",
+            "--parsable2",
+            "list",
+            "cluster",
+            "format=cluster",
+        ])?;
+        ensure!(known.lines().any(|line| line == cluster), "{known:?}");
+        Ok(())
+    })?;
+    let job = eventually("a submitted job", || slurm.submit())?;
+    eventually("its record", || {
+        let state = slurm.recorded(&job)?;
+        ensure!(state.starts_with("PENDING"), "{state:?}");
+        Ok(())
+    })?;
+
+    // The password changes in the database, then in the Secret.
+    let first = slurm.slurmdbd()?;
+    let change = "SET PASSWORD = PASSWORD('another')";
+    let words = [
+        "mariadb",
+        "--host=127.0.0.1",
+        "--user=slurm",
+        "--password=change-me",
+    ];
+    slurm
+        .space
+        .exec("mariadb-0", &[&words[..], &["--execute", change]].concat())?;
+    slurm.set_secret("mariadb-password", "password", "another")?;
+    slurm.replaced(&first)?;
+    slurm.login(&["scancel", &job])?;
+    eventually("the record of the cancelled job", || {
+        let state = slurm.recorded(&job)?;
+        ensure!(state.starts_with("CANCELLED"), "{state:?}");
+        Ok(())
+    })?;
+
+    // A wrong one is told in the database's own words, and a right one repairs it.
+    slurm.set_secret("mariadb-password", "password", "wrong")?;
+    let said = slurm.accounting_is("False", "DatabaseUnusable")?;
+    ensure!(said.contains("Access denied for user 'slurm'"), "{said}");
+    slurm.set_secret("mariadb-password", "password", "another")?;
+    slurm.accounting_is("True", "AsSpecified")?;
+
+    // slurmdbd goes on listening when it loses the database; whoever uses it then makes it complain.
+    slurm
+        .space
+        .kubectl(&["scale", "statefulset", "mariadb", "--replicas=0"])?;
+    let said = eventually("the loss of the database in the status", || {
+        let _ = slurm.login(&["timeout", "10", "sacctmgr", "--noheader", "list", "cluster"]);
+        let accounting = slurm.get(&["accounting", "slurm"])?;
+        let found = condition(&accounting, "Degraded")?;
+        ensure!(found["reason"] == "DatabaseUnusable", "{found}");
+        Ok(found["message"].to_string())
+    })?;
+    ensure!(said.contains("mysql_real_connect failed"), "{said}");
+    slurm
+        .space
+        .kubectl(&["scale", "statefulset", "mariadb", "--replicas=1"])?;
+    slurm.accounting_is("True", "AsSpecified")?;
+    let state = eventually("an answer of the database", || slurm.recorded(&job))?;
+    ensure!(state.starts_with("CANCELLED"), "{state:?}");
+
+    a_token_is_signed_anew_when_the_key_changes(&slurm)
+}
+
+fn a_token_is_signed_anew_when_the_key_changes(slurm: &Slurm) -> Result<()> {
+    slurm.space.apply(
+        r#"{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "Token", "metadata": {"name": "anna"},
+            "spec": {"username": "root", "lifetime": "1h",
+                     "jwtKeyRef": {"name": "slurm-auth-jwt", "key": "jwt.key"}}}"#,
+    )?;
+    let first = eventually("a token", || slurm.token())?;
+    slurm.ask_slurmdbd(&first)?;
+    ensure!(
+        slurm.ask_slurmdbd(&format!("{first}x")).is_err(),
+        "slurmdbd takes any token, so this test shows nothing"
+    );
+
+    let slurmdbd = slurm.slurmdbd()?;
+    slurm.set_secret("slurm-auth-jwt", "jwt.key", &"another key ".repeat(4))?;
+    let second = eventually("another token", || {
+        let token = slurm.token()?;
+        ensure!(token != first, "it is the same");
+        Ok(token)
+    })?;
+    slurm.replaced(&slurmdbd)?;
+    eventually("slurmdbd with the new key", || slurm.ask_slurmdbd(&second))?;
+    ensure!(slurm.ask_slurmdbd(&first).is_err(), "the old token still counts");
+    let token = slurm.get(&["token.slinky.slurm.net", "anna"])?;
+    ensure!(condition(&token, "Ready")?["status"] == "True", "{token}");
+
+    // What a Token made goes with it.
+    slurm
+        .space
+        .kubectl(&["delete", "token.slinky.slurm.net", "anna"])?;
+    eventually("the end of the token's Secret", || {
+        ensure!(slurm.token().is_err(), "it is still there");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_slurmdbd_elsewhere_has_no_children() -> Result<()> {
+    let space = Namespace::create("elsewhere")?;
+    space.apply(
+        r#"{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "Accounting", "metadata": {"name": "db"},
+            "spec": {"external": true, "externalConfig": {"host": "dbd.example.com", "port": 7031}}}"#,
+    )?;
+    let said = eventually("the address in the status", || {
+        let accounting = get(&["--namespace", &space.name, "accounting", "db"])?;
+        let ready = condition(&accounting, "Ready")?;
+        ensure!(ready["reason"] == "External", "{ready}");
+        Ok(ready["message"].to_string())
+    })?;
+    ensure!(said.contains("dbd.example.com:7031"), "{said}");
+    let children = space.kubectl(&["get", "statefulsets,services,secrets", "--output=name"])?;
+    ensure!(children.is_empty(), "{children}");
+    Ok(())
+}
