@@ -494,7 +494,13 @@ impl Slurm {
     fn signal(entered: u32, signal: &str) -> Result<()> {
         let children = fs::read_to_string(format!("/proc/{entered}/task/{entered}/children"))?;
         let daemon = children.split_whitespace().next().context("the daemon is gone")?;
-        let status = Command::new("kill").args(["-s", signal, daemon]).status()?;
+        let mut command = Command::new("kill");
+        command.args(["-s", signal, daemon]);
+        if signal == "CONT" {
+            // The entering command stops itself when its child is stopped.
+            command.arg(entered.to_string());
+        }
+        let status = command.status()?;
         ensure!(status.success(), "kill -s {signal} {daemon}: {status}");
         Ok(())
     }
@@ -505,6 +511,8 @@ impl Drop for Slurm {
         // The end of its input ends the first process inside, and that all others.
         drop(self.holder.stdin.take().map(|mut input| input.flush()));
         for (_, child) in &mut self.daemons {
+            // One that is stopped would neither see nor report the end of its child.
+            let _ = child.kill();
             let _ = child.wait();
         }
         let _ = self.holder.wait();

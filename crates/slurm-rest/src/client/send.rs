@@ -227,18 +227,15 @@ pub(super) fn plain_failure(call: &Call, status: StatusCode, bytes: &[u8]) -> Fa
         return Failure::UnknownPath;
     }
     match judge(call, status, &[], &Missing::NONE) {
-        Err(Verdict::Failed(Error::Protocol { call, .. })) => {
+        Ok(()) | Err(Verdict::Failed(Error::Protocol { .. })) => {
             let text: String = String::from_utf8_lossy(bytes).chars().take(200).collect();
+            let message = format!("status {status}: {text}");
             Failure::Final(Error::Protocol {
-                call,
-                message: format!("status {status}: {text}"),
+                call: call.path.to_owned(),
+                message,
             })
         }
         Err(verdict) => verdict.into(),
-        Ok(()) => Failure::Final(Error::Protocol {
-            call: call.path.to_owned(),
-            message: "no JSON".into(),
-        }),
     }
 }
 

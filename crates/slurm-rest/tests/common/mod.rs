@@ -7,7 +7,7 @@ pub mod slurm_daemons;
 use std::fs::File;
 use std::future::Future;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -73,6 +73,38 @@ pub fn inside<F: Future<Output = Result<()>>>(slurm: &Slurm, work: impl FnOnce()
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+/// The same with a cluster whose daemons are stopped and started in the middle.
+pub fn inside_with<F: Future<Output = Result<()>>>(
+    slurm: Slurm,
+    work: impl FnOnce(Arc<Mutex<Slurm>>) -> F + Send + 'static,
+) -> Result<()> {
+    let network = File::open(slurm.network())?;
+    let worker = std::thread::spawn(move || -> Result<()> {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(work(Arc::new(Mutex::new(slurm))))
+    });
+    match worker.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Does something to the daemons without holding up the calls that are under way.
+pub async fn meanwhile(
+    slurm: &Arc<Mutex<Slurm>>,
+    change: impl FnOnce(&mut Slurm) -> Result<()> + Send + 'static,
+) -> Result<()> {
+    let slurm = Arc::clone(slurm);
+    tokio::task::spawn_blocking(move || {
+        let mut slurm = slurm.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut slurm)
+    })
+    .await?
 }
 
 /// Waits until the condition holds.

@@ -1,0 +1,238 @@
+//! Every call and every field that the client names exists in the server's own document, in every version.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result};
+use common::slurm_daemons::{REST_URL, Release, Setup, Slurm};
+use common::{FIRST_KEY, inside, signer};
+use pretty_assertions::assert_eq;
+use rstest::rstest;
+use secrecy::ExposeSecret as _;
+use serde_json::Value;
+use slurm_rest::call::Call;
+use slurm_rest::{Version, fields};
+
+use Version::{V41, V42, V43, V44, V45};
+
+const SLURMDBD_CONF: &str = "DbdHost=n0\nSlurmUser=slurm\nLogFile=/dev/stdout\nAuthType=auth/slurm\n\
+    AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key=/etc/slurm/jwt.key\nAuthInfo=use_client_ids\n\
+    StorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\nStorageUser=slurm\nStoragePass=secret\n";
+
+/// What a version lacks, and since when it is there. Everything else that the client names must be there.
+const SINCE: [(&str, Version); 6] = [
+    ("pings[].responding", V42),
+    ("pings[].primary", V42),
+    ("nodes[].topology", V43),
+    ("topology_str", V43),
+    ("status[].step_id", V42),
+    ("status[].error", V42),
+];
+/// What only old versions have, and the last of them.
+const UNTIL: [(&str, Version); 2] = [("pings[].pinged", V44), ("pings[].mode", V44)];
+/// What the accounting daemon's ping never had, and where the document describes another answer than the one that
+/// comes (`every_call` reads those).
+const NEVER: [(&str, &str); 4] = [
+    ("/slurmdb/{version}/ping/", "pings[].pinged"),
+    ("/slurmdb/{version}/ping/", "pings[].mode"),
+    ("/slurm/{version}/jobs/state/", "jobs[].state"),
+    ("/slurmdb/{version}/user/{name}", "removed_users"),
+];
+
+fn expected(call: &Call, path: &str, version: Version) -> bool {
+    let since = SINCE
+        .iter()
+        .all(|(prefix, since)| !path.starts_with(prefix) || version >= *since);
+    let until = UNTIL.iter().all(|(name, last)| path != *name || version <= *last);
+    since && until && !NEVER.contains(&(call.path, path))
+}
+
+/// The calls that a release does not have in a version.
+fn lacks(release: Release, version: Version) -> BTreeSet<&'static str> {
+    let mut missing = BTreeSet::new();
+    if version < V45 {
+        missing.extend(["CONF", "JOBS_REQUEUE", "PARTITIONS_UPDATE", "PARTITION_DELETE"]);
+    }
+    if version < V44 {
+        missing.insert("NODE_CREATE");
+    }
+    if version < V43 {
+        missing.insert("RESERVATION_UPDATE");
+    }
+    if version < V42 {
+        missing.insert("DBD_PING");
+    }
+    if release == Release::V2411 {
+        missing.insert("RESERVATION_DELETE");
+    }
+    missing
+}
+
+#[rstest]
+#[case(Release::V2411, &[V41, V42])]
+#[case(Release::V2605, &[V42, V43, V44, V45])]
+fn every_name_exists(#[case] release: Release, #[case] versions: &[Version]) -> Result<()> {
+    let setup = Setup {
+        slurmdbd_conf: Some(SLURMDBD_CONF.into()),
+        database_password: "secret".into(),
+        ..Setup::default()
+    };
+    let Some(slurm) = Slurm::start(release, &setup)? else {
+        return Ok(());
+    };
+    inside(&slurm, || async {
+        let token = signer(FIRST_KEY).token()?;
+        let document: Value = reqwest::Client::new()
+            .get(format!("{REST_URL}/openapi/v3"))
+            .header("X-SLURM-USER-TOKEN", token.expose_secret())
+            .send()
+            .await?
+            .json()
+            .await?;
+        for version in versions {
+            check(&document, release, *version)?;
+        }
+        Ok(())
+    })
+}
+
+fn check(document: &Value, release: Release, version: Version) -> Result<()> {
+    let missing: BTreeSet<&str> = slurm_rest::call::ALL
+        .iter()
+        .filter(|(_, call)| operation(document, call, version).is_none())
+        .map(|(name, _)| *name)
+        .collect();
+    assert_eq!(
+        missing,
+        lacks(release, version),
+        "calls that {version} of {release:?} lacks"
+    );
+
+    let mut wrong = Vec::new();
+    for (call, paths) in fields::read() {
+        let Some(operation) = operation(document, &call, version) else {
+            continue;
+        };
+        let schema = at(
+            operation,
+            &["responses", "200", "content", "application/json", "schema"],
+        )
+        .with_context(|| format!("{} has no answer", call.path))?;
+        for path in paths {
+            let found = find(document, schema, &path);
+            if found != expected(&call, &path, version) {
+                wrong.push(format!(
+                    "{version} {} {}: {path} is {}",
+                    call.method,
+                    call.path,
+                    there(found)
+                ));
+            }
+        }
+    }
+    for (call, body) in fields::written() {
+        let Some(operation) = operation(document, &call, version) else {
+            continue;
+        };
+        let schema = at(
+            operation,
+            &["requestBody", "content", "application/json", "schema"],
+        )
+        .with_context(|| format!("{} takes no body", call.path))?;
+        let mut paths = BTreeSet::new();
+        leaves(&body, "", &mut paths);
+        for path in paths {
+            let found = find(document, schema, &path);
+            if found != expected(&call, &path, version) {
+                wrong.push(format!(
+                    "{version} {} {}: {path} is {}",
+                    call.method,
+                    call.path,
+                    there(found)
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{release:?}:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn there(found: bool) -> &'static str {
+    if found {
+        "there, and was not expected"
+    } else {
+        "not there"
+    }
+}
+
+fn operation<'a>(document: &'a Value, call: &Call, version: Version) -> Option<&'a Value> {
+    let path = call.path.replace("{version}", &version.to_string());
+    document
+        .get("paths")?
+        .get(&path)?
+        .get(call.method.as_str().to_lowercase())
+}
+
+fn at<'a>(value: &'a Value, keys: &[&str]) -> Option<&'a Value> {
+    keys.iter().try_fold(value, |value, key| value.get(key))
+}
+
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    match schema
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|name| name.strip_prefix("#/components/schemas/"))
+    {
+        Some(name) => {
+            at(document, &["components", "schemas", name]).map_or(schema, |found| resolve(document, found))
+        }
+        None => schema,
+    }
+}
+
+/// Whether `nodes[].name` leads somewhere. A leaf may be anything: `{set, infinite, number}` is one of ours.
+fn find(document: &Value, schema: &Value, path: &str) -> bool {
+    let mut schema = resolve(document, schema);
+    for part in path.split('.') {
+        let (name, list) = part.strip_suffix("[]").map_or((part, false), |name| (name, true));
+        let Some(next) = schema
+            .get("properties")
+            .and_then(|properties| properties.get(name))
+        else {
+            return false;
+        };
+        schema = resolve(document, next);
+        if list {
+            let Some(items) = schema.get("items") else {
+                return false;
+            };
+            schema = resolve(document, items);
+        }
+    }
+    true
+}
+
+/// The paths of a body. What is sent as `{set, infinite, number}` is one value.
+fn leaves(body: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match body {
+        Value::Object(object) if !object.contains_key("infinite") && !object.is_empty() => {
+            for (key, value) in object {
+                let path = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
+                leaves(value, &path, found);
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for item in items {
+                leaves(item, &format!("{path}[]"), found);
+            }
+        }
+        _ => {
+            found.insert(path.to_owned());
+        }
+    }
+}
