@@ -136,7 +136,8 @@ fn from(word: &str, line: &str) -> Option<String> {
 
 /// The last line of a log, without the time before it.
 pub fn last_line(log: &str) -> Option<&str> {
-    let line = log.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let said = |line: &&str| !line.is_empty() && !NOISE.iter().any(|noise| line.contains(noise));
+    let line = log.lines().rev().map(str::trim).find(said)?;
     let text = match line.split_once("] ") {
         Some((time, text)) if time.starts_with('[') => text,
         _ => line,

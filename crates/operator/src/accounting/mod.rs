@@ -26,8 +26,8 @@ use crate::{context::Context, problem::Problem};
 
 pub const MANAGER: &str = "slurm-operator/accounting";
 
-/// A slurmdbd that starts tries its database this often; nobody reports what it says meanwhile.
-const LOOK_WHILE_IT_STARTS: Duration = Duration::from_secs(5);
+/// A slurmdbd that starts tries its database every five seconds; nobody reports what it says meanwhile.
+const LOOK_WHILE_IT_STARTS: Duration = Duration::from_secs(2);
 /// A slurmdbd that lost its database stays ready for Kubernetes; only its log tells.
 const LOOK_WHILE_IT_RUNS: Duration = Duration::from_secs(30);
 
@@ -43,12 +43,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let applied = match &built {
         Ok(Some(children)) => apply::apply(&context, &writer, children, &observed.live).await,
         Ok(None) => apply::remove(&writer, &accounting, &observed.live).await,
-        Err(problem) => {
-            context
-                .events
-                .warning(accounting.as_ref(), problem.reason, problem.message.clone());
-            Ok(())
-        }
+        Err(_) => Ok(()),
     };
     let refused = applied.as_ref().err().map(|error| Problem::refused(chain(error)));
     let outcome = match (&built, &refused) {
@@ -56,6 +51,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(None), None) => Outcome::External,
         (Ok(Some(children)), None) => Outcome::Applied(&children.findings),
     };
+    if let Some(Problem { reason, message }) = status::problem(&observed, &outcome) {
+        context.events.warning(accounting.as_ref(), reason, message);
+    }
     let status = status::compute(&observed, &outcome, context.clock.now());
     let written = writer
         .apply_status(accounting.as_ref(), &json!(accounting.status), &json!(status))

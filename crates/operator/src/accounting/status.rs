@@ -27,6 +27,15 @@ pub enum Outcome<'a> {
     Applied(&'a [String]),
 }
 
+/// What a person should look at.
+pub fn problem(observed: &Observed, outcome: &Outcome<'_>) -> Option<Problem> {
+    match outcome {
+        Outcome::Blocked(problem) => Some((*problem).clone()),
+        Outcome::External => None,
+        Outcome::Applied(unused) => trouble(observed).or_else(|| unused_lines(unused)),
+    }
+}
+
 pub fn compute(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> AccountingStatus {
     let accounting = &observed.accounting;
     let before = accounting.status.clone().unwrap_or_default();
@@ -42,30 +51,27 @@ pub fn compute(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> Ac
 }
 
 fn findings(observed: &Observed, outcome: &Outcome<'_>) -> Vec<Finding> {
-    let (ready, progressing, trouble) = match outcome {
+    let (ready, progressing) = match outcome {
         Outcome::Blocked(problem) => (
             not_ready(problem),
             settled("nothing is changed until that is repaired"),
-            Some((*problem).clone()),
         ),
         Outcome::External => {
             let address = observed.accounting.address();
             let message = format!("slurmdbd runs elsewhere, at {address}");
             let ready = Finding::new(condition::READY, true, reason::EXTERNAL, message);
-            (ready, settled(""), None)
+            (ready, settled(""))
         }
-        Outcome::Applied(unused) => {
+        Outcome::Applied(_) => {
             let daemon = daemon::of_pod(observed.live.pod.as_deref());
-            let trouble = trouble(observed, &daemon);
-            let ready = match &trouble {
-                Some(problem) => not_ready(problem),
+            let ready = match trouble(observed) {
+                Some(problem) => not_ready(&problem),
                 None => readiness(observed, &daemon),
             };
-            let progressing = progress(&observed.live, &daemon);
-            (ready, progressing, trouble.or_else(|| unused_lines(unused)))
+            (ready, progress(&observed.live, &daemon))
         }
     };
-    let degraded = match trouble {
+    let degraded = match problem(observed, outcome) {
         Some(Problem { reason, message }) => Finding::new(condition::DEGRADED, true, reason, message),
         None => Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
     };
@@ -124,10 +130,10 @@ fn progress(live: &Live, daemon: &Daemon) -> Finding {
     }
 }
 
-/// What a person should look at, in slurmdbd's or Kubernetes' own words.
-fn trouble(observed: &Observed, daemon: &Daemon) -> Option<Problem> {
+/// What keeps slurmdbd from working, in its own or Kubernetes' words.
+fn trouble(observed: &Observed) -> Option<Problem> {
     let log = observed.log.as_deref();
-    let (reason, message) = match daemon {
+    let (reason, message) = match &daemon::of_pod(observed.live.pod.as_deref()) {
         Daemon::Starting => return None,
         Daemon::Held(words) => (reason::POD_HELD, format!("slurmdbd cannot be started: {words}")),
         Daemon::Ended(words) if daemon::is_about_the_database(words) => {
