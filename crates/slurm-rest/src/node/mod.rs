@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::answer::{Item, Listing, Missing};
+use crate::answer::{Item, Listing, Missing, decode};
 use crate::call;
 use crate::client::{Ask, Client, Reply};
 use crate::error::Error;
@@ -185,6 +185,11 @@ impl Item for Node {
     }
 }
 
+/// Reads an answer to `GET /nodes/` that somebody has kept.
+pub fn decode_nodes(answer: &[u8]) -> Result<Listing<Node>, Error> {
+    decode(&call::NODES, answer).map(|answer| answer.body)
+}
+
 impl Client {
     /// All nodes, or `Unchanged` if nothing about any node has changed since the instant.
     pub async fn nodes(&self, changed_since: Option<Timestamp>) -> Result<Fetched<Listing<Node>>, Error> {
@@ -216,7 +221,6 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::decode;
     use pretty_assertions::assert_eq;
     use serde_json::json;
 
