@@ -38,8 +38,12 @@ pub fn check<K: Rules>(object: &K, around: &Around, report: &mut Report) {
             "write lower-case letters, digits and '-', starting with a letter",
         );
     }
+    let own = object.services();
+    if own.is_empty() {
+        return;
+    }
     let taken = services(around);
-    for service in object.services() {
+    for service in own {
         if let Some(owner) = taken.get(&service) {
             refuse(
                 report,

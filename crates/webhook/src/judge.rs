@@ -1,6 +1,9 @@
 //! Judges a request: the field rules of `keelson_api`, and the rules that look beyond the object. Pure.
 
-use keelson_api::validate::{Path, Report, Validate, Violation, Warning, validate, validate_update};
+use keelson_api::{
+    Accounting, Controller, LoginSet, NodeSet, RestApi, Token,
+    validate::{Path, Report, Validate, Violation, Warning, validate, validate_update},
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -123,14 +126,31 @@ impl<K: Rules> Case<K> {
     }
 }
 
+/// Judges a request of any kind of ours.
+pub fn judge_any(request: &Request, around: &Around) -> Verdict {
+    fn of<K: Rules>(request: &Request, around: &Around) -> Verdict {
+        Case::<K>::of(request).judge(around)
+    }
+    let judge = match request.kind.kind.as_str() {
+        "Accounting" => of::<Accounting>,
+        "Controller" => of::<Controller>,
+        "LoginSet" => of::<LoginSet>,
+        "NodeSet" => of::<NodeSet>,
+        "RestApi" => of::<RestApi>,
+        "Token" => of::<Token>,
+        _ => return Verdict::default(),
+    };
+    judge(request, around)
+}
+
 /// What the change makes wrong beside other objects: a fault that was there before and was not touched is none of its.
 fn ratchet<K: Rules>(old: &K, new: &K, around: &Around) -> Report {
     let (mut before, mut after) = (Report::default(), Report::default());
-    old.beside(around, &mut before);
     new.beside(around, &mut after);
     if after.violations.is_empty() {
         return after;
     }
+    old.beside(around, &mut before);
     let json = |object: &K| serde_json::to_value(object).unwrap_or(Value::Null);
     let (old, new) = (json(old), json(new));
     after.violations.retain(|violation| {
@@ -173,4 +193,174 @@ pub fn warn(report: &mut Report, path: &Path, text: impl Into<String>) {
         path: path.clone(),
         text: text.into(),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::review::Kind;
+
+    /// Names that rules look at, so that random objects get somewhere.
+    const FIELDS: [&str; 24] = [
+        "spec",
+        "metadata",
+        "name",
+        "controllerRef",
+        "template",
+        "hostname",
+        "extraConf",
+        "partition",
+        "config",
+        "enabled",
+        "replicas",
+        "ssh",
+        "extraSshdConfig",
+        "slurmKeyRef",
+        "jwtKeyRef",
+        "key",
+        "persistence",
+        "existingClaim",
+        "configFileRefs",
+        "storageConfig",
+        "host",
+        "username",
+        "secretRef",
+        "clusterName",
+    ];
+
+    fn anything() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-zA-Z0-9=\\[\\],\\-\n\"'#\\\\$ .]{0,40}".prop_map(Value::from),
+            "\\PC{0,20}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 60, 8, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((prop::sample::select(&FIELDS[..]), inner), 0..8).prop_map(|pairs| {
+                    pairs
+                        .into_iter()
+                        .map(|(key, value)| (key.to_owned(), value))
+                        .collect()
+                }),
+            ]
+        })
+    }
+
+    fn request(kind: &str, operation: Operation, old: Option<Value>, new: Option<Value>) -> Request {
+        Request {
+            uid: "u".into(),
+            operation,
+            kind: Kind {
+                group: "slinky.slurm.net".into(),
+                kind: kind.into(),
+            },
+            name: "n".into(),
+            namespace: "ns".into(),
+            sub_resource: String::new(),
+            object: new,
+            old_object: old,
+        }
+    }
+
+    fn kinds() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(
+            &[
+                "Accounting",
+                "Controller",
+                "LoginSet",
+                "NodeSet",
+                "RestApi",
+                "Token",
+            ][..],
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_can_be_written_makes_it_panic(kind in kinds(), old in anything(), new in anything()) {
+            for operation in [Operation::Create, Operation::Update, Operation::Delete, Operation::Other] {
+                judge_any(&request(kind, operation, Some(old.clone()), Some(new.clone())), &Around::default());
+            }
+        }
+
+        #[test]
+        fn deletion_is_never_refused(kind in kinds(), old in anything()) {
+            let verdict = judge_any(&request(kind, Operation::Delete, Some(old), None), &Around::default());
+            prop_assert!(verdict.report.is_valid());
+        }
+
+        #[test]
+        fn a_change_that_leaves_the_spec_alone_is_never_refused(kind in kinds(), spec in anything(), label in "\\PC*") {
+            let old = json!({ "metadata": { "name": "n" }, "spec": spec });
+            let mut new = old.clone();
+            new["metadata"]["labels"] = json!({ "a": label });
+            let verdict = judge_any(&request(kind, Operation::Update, Some(old), Some(new)), &Around::default());
+            prop_assert!(verdict.report.is_valid());
+        }
+    }
+
+    #[test]
+    fn an_object_on_its_way_out_may_be_changed_in_any_way() {
+        let old = json!({ "metadata": { "name": "n" }, "spec": { "controllerRef": { "name": "c" } } });
+        let mut new = old.clone();
+        new["spec"]["extraConf"] = json!("Comment=$(reboot)");
+        let update = |new: Value| {
+            judge_any(
+                &request("NodeSet", Operation::Update, Some(old.clone()), Some(new)),
+                &Around::default(),
+            )
+        };
+        assert!(!update(new.clone()).report.is_valid());
+        new["metadata"]["deletionTimestamp"] = json!("2026-11-15T00:00:00Z");
+        assert!(update(new).report.is_valid());
+    }
+
+    #[test]
+    fn subresources_are_none_of_ours() {
+        let mut request = request(
+            "NodeSet",
+            Operation::Create,
+            None,
+            Some(json!({ "spec": { "replicas": -5 } })),
+        );
+        assert!(!judge_any(&request, &Around::default()).report.is_valid());
+        request.sub_resource = "status".into();
+        assert!(judge_any(&request, &Around::default()).report.is_valid());
+    }
+
+    #[test]
+    fn what_does_not_fit_its_kind_is_refused_with_the_place() {
+        let object =
+            json!({ "metadata": {}, "spec": { "controllerRef": { "name": "c" }, "replicas": "many" } });
+        let verdict = judge_any(
+            &request("NodeSet", Operation::Create, None, Some(object)),
+            &Around::default(),
+        );
+        assert!(
+            verdict
+                .report
+                .to_string()
+                .starts_with("spec.replicas: cannot be read"),
+            "{}",
+            verdict.report
+        );
+    }
+
+    #[test]
+    fn what_did_not_fit_before_is_not_held_against_another_change() {
+        let old = json!({ "metadata": {}, "spec": { "controllerRef": { "name": "c" }, "replicas": "many" } });
+        let mut new = old.clone();
+        new["spec"]["paused"] = json!(true);
+        let verdict = judge_any(
+            &request("NodeSet", Operation::Update, Some(old), Some(new)),
+            &Around::default(),
+        );
+        assert!(verdict.report.is_valid());
+    }
 }

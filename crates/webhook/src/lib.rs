@@ -35,6 +35,13 @@ pub use server::{BINDING_PATH, DELETION_PATH, Error, Limits};
 use server::{Bound, Service};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+/// Answers a review of any kind of ours as if it were alone in an empty cluster.
+pub fn answer_alone(body: &[u8]) -> Result<review::Answer, review::ReadError> {
+    let review = review::read(body)?;
+    let verdict = judge::judge_any(&review.request, &around::Around::default());
+    Ok(review.answer(verdict))
+}
+
 /// What the server is told.
 #[derive(Debug, Clone)]
 pub struct Options {

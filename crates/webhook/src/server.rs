@@ -17,10 +17,11 @@ use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
+    around::Needs,
     binding,
     certificate::tls::Tls,
     cluster::Cluster,
-    judge::{Case, Rules},
+    judge::{Case, Rules, judge_any},
     metrics::Metrics,
     readiness::Readiness,
     review::{Operation, Request, Verdict, read},
@@ -127,15 +128,12 @@ async fn deletion(State(service): State<Service>, body: Bytes) -> Response {
         if request.operation != Operation::Delete {
             return Verdict::default();
         }
-        match request.kind.kind.as_str() {
-            "Accounting" => judge::<Accounting>(&service, request).await,
-            "Controller" => judge::<Controller>(&service, request).await,
-            "LoginSet" => judge::<LoginSet>(&service, request).await,
-            "NodeSet" => judge::<NodeSet>(&service, request).await,
-            "RestApi" => judge::<RestApi>(&service, request).await,
-            "Token" => judge::<Token>(&service, request).await,
-            _ => Verdict::default(),
-        }
+        // Deletions need nothing that would have to be read.
+        let around = service
+            .cluster
+            .around(&request.namespace, &Needs::default())
+            .await;
+        judge_any(request, &around)
     })
     .await
 }

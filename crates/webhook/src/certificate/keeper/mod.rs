@@ -324,3 +324,6 @@ where
         }
     })
 }
+
+#[cfg(test)]
+mod tests;
