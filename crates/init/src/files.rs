@@ -1,62 +1,66 @@
 //! Configuration files: read from where they are mounted, written to where the daemon reads them.
+//!
+//! **The hash** by which a configuration is named in the status report, so that the operator can tell whether what it
+//! wrote has arrived: sha256 over the files in the order of their names (bytes compared), each given as its name, a zero
+//! byte, its length as 8 bytes little endian, and its content. A name is the path below the mount, parts joined by `/`.
+//! Keys have no part in it: files whose names end in `.key`, and `slurm.jwks`.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// A directory's files by name.
+/// What a directory may hold. ConfigMaps and Secrets end at one MiB each; more than this is a mistake, and no reason to
+/// take slurmctld down by running out of memory.
+const LARGEST: u64 = 32 << 20;
+
+/// How deep directories may be nested: a link that leads back up must not be followed for ever.
+const DEEPEST: usize = 8;
+
+/// Files by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files(BTreeMap<String, Vec<u8>>);
 
 impl Files {
-    /// Reads a directory. Hidden entries are the kubelet's own (`..data`) and are passed over.
+    /// Reads a directory and those below it.
     pub fn read(directory: &Path) -> io::Result<Self> {
-        let mut files = BTreeMap::new();
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if !name.starts_with('.') && entry.path().is_file() {
-                files.insert(name, fs::read(entry.path())?);
-            }
+        let found = find(directory)?;
+        if found.values().map(|file| file.size).sum::<u64>() > LARGEST {
+            let limit = LARGEST >> 20;
+            return Err(io::Error::other(format!("the files are larger than {limit} MiB")));
         }
-        Ok(Self(files))
+        let read = |name: String| {
+            let content = fs::read(directory.join(&name))
+                .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+            Ok((name, content))
+        };
+        found.into_keys().map(read).collect::<io::Result<_>>().map(Self)
     }
 
-    /// A file's content.
-    pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.0.get(name).map(Vec::as_slice)
+    /// Splits keys off. They are secret, so they are kept nowhere and are no part of the hash.
+    pub fn split_keys(self) -> (Self, Self) {
+        let (keys, others) = self.0.into_iter().partition(|(name, _)| is_key(name));
+        (Self(others), Self(keys))
     }
 
-    /// Splits off what is secret: keys are taken from their mount every time and never kept anywhere else.
-    pub fn without_keys(&self) -> Self {
-        Self(
-            self.0
-                .iter()
-                .filter(|(name, _)| !is_key(name))
-                .map(|(n, c)| (n.clone(), c.clone()))
-                .collect(),
-        )
+    /// These files and those.
+    pub fn with(mut self, others: &Self) -> Self {
+        self.0.extend(others.0.clone());
+        self
     }
 
-    /// These files with the keys of `other`.
-    pub fn with_keys_of(&self, other: &Self) -> Self {
-        let keys = other.0.iter().filter(|(name, _)| is_key(name));
-        Self(
-            self.without_keys()
-                .0
-                .into_iter()
-                .chain(keys.map(|(n, c)| (n.clone(), c.clone())))
-                .collect(),
-        )
+    /// A file's text, whatever bytes are in it.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.0
+            .get(name)
+            .map(|content| String::from_utf8_lossy(content).into_owned())
     }
 
-    /// sha256 over every file but keys, in order of names: name, zero byte, length as 8 bytes little endian, content.
+    /// The hash that names this configuration.
     pub fn hash(&self) -> String {
-        use std::fmt::Write as _;
         let mut hasher = Sha256::new();
         for (name, content) in self.0.iter().filter(|(name, _)| !is_key(name)) {
             hasher.update(name);
@@ -64,53 +68,68 @@ impl Files {
             hasher.update((content.len() as u64).to_le_bytes());
             hasher.update(content);
         }
-        hasher.finalize().iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        let hex = hasher
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<Vec<_>>();
+        hex.concat()
     }
 
-    /// Makes a directory hold these files and no others. Each file appears whole or not at all.
+    /// Makes a directory hold these files and no others. Each file appears whole or not at all. Only their owner may read
+    /// them: Slurm refuses keys and slurmdbd.conf that others can read, and nobody else needs the rest.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
-        fs::create_dir_all(directory)?;
         for (name, content) in &self.0 {
-            let partial = directory.join(format!(".{name}.partial"));
+            let path = directory.join(name);
+            let parent = path.parent().unwrap_or(directory);
+            fs::create_dir_all(parent)?;
+            let partial = parent.join("..partial");
             let _ = fs::remove_file(&partial);
-            // Slurm refuses keys and slurmdbd.conf that others can read; scripts have to be executable.
-            let mode = match () {
-                () if is_key(name) || name == "slurmdbd.conf" => 0o600,
-                () if content.starts_with(b"#!") => 0o755,
-                () => 0o644,
-            };
+            let script = content.starts_with(b"#!");
             let mut file = fs::OpenOptions::new()
                 .write(true)
                 .create_new(true)
-                .mode(mode)
+                .mode(if script { 0o700 } else { 0o600 })
                 .open(&partial)?;
-            io::Write::write_all(&mut file, content)?;
-            file.set_permissions(fs::Permissions::from_mode(mode))?;
+            file.write_all(content)?;
             file.sync_all()?;
-            fs::rename(&partial, directory.join(name))?;
+            fs::rename(&partial, &path)?;
         }
-        for name in Self::read(directory)?
-            .0
-            .keys()
-            .filter(|name| !self.0.contains_key(*name))
-        {
+        for name in find(directory)?.keys().filter(|name| !self.0.contains_key(*name)) {
             fs::remove_file(directory.join(name))?;
         }
         Ok(())
     }
 
-    /// The value of a parameter of slurm.conf.
-    pub fn parameter(&self, name: &str) -> Option<String> {
-        let text = String::from_utf8_lossy(self.get("slurm.conf")?).into_owned();
-        text.lines().rev().find_map(|line| {
+    /// The values of a parameter of slurm.conf, in order.
+    pub fn parameters(&self, name: &str) -> Vec<String> {
+        let text = self.text("slurm.conf").unwrap_or_default();
+        let value = |line: &str| {
+            let line = line.split('#').next()?;
             let (key, value) = line.split_once('=')?;
+            let value = value.split_whitespace().next()?;
             key.trim()
                 .eq_ignore_ascii_case(name)
-                .then(|| value.trim().trim_matches('"').to_owned())
-        })
+                .then(|| value.trim_matches('"').to_owned())
+        };
+        text.lines().filter_map(value).collect()
+    }
+
+    /// Why it would be a mistake to even try these files. slurmctld waits a minute for a file that is missing, and serves
+    /// nobody meanwhile.
+    pub fn flaw(&self) -> Option<String> {
+        if !self.0.contains_key("slurm.conf") {
+            return Some("there is no slurm.conf".to_owned());
+        }
+        let configuration = self.0.keys().filter(|name| has_extension(name, "conf"));
+        configuration
+            .flat_map(|name| {
+                included(&self.text(name).unwrap_or_default())
+                    .map(move |file| (name, file))
+                    .collect::<Vec<_>>()
+            })
+            .find(|(_, file)| !self.0.contains_key(file))
+            .map(|(name, file)| format!("{name} includes {file}, which is not there"))
     }
 }
 
@@ -120,63 +139,97 @@ impl FromIterator<(String, Vec<u8>)> for Files {
     }
 }
 
+/// What a text includes by plain names; others lead out of our sight.
+fn included(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let include = words.next()?.eq_ignore_ascii_case("include");
+        let file = words.next()?;
+        let plain = !file.starts_with('/') && !file.contains(['*', '%', '=']);
+        (include && plain).then(|| file.to_owned())
+    })
+}
+
 fn is_key(name: &str) -> bool {
+    has_extension(name, "key") || name == "slurm.jwks"
+}
+
+fn has_extension(name: &str, wanted: &str) -> bool {
     Path::new(name)
         .extension()
-        .is_some_and(|extension| extension == "key")
-        || name == "slurm.jwks"
+        .is_some_and(|extension| extension == wanted)
+}
+
+/// What tells one state of a file from another without reading it.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
+}
+
+/// The files of a directory, links followed. Names that start with two dots are the kubelet's own, and ours.
+fn find(directory: &Path) -> io::Result<BTreeMap<String, Stamp>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![(String::new(), 0)];
+    while let Some((prefix, depth)) = left.pop() {
+        for entry in fs::read_dir(directory.join(&prefix))? {
+            let entry = entry?;
+            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            if entry.file_name().as_encoded_bytes().starts_with(b"..") {
+                continue;
+            }
+            // The kubelet takes a file away in two steps; in between its link leads nowhere.
+            let metadata = match fs::metadata(entry.path()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
+            if metadata.is_dir() && depth < DEEPEST {
+                left.push((format!("{name}/"), depth + 1));
+            } else if metadata.is_file() {
+                let stamp = Stamp {
+                    inode: metadata.ino(),
+                    size: metadata.size(),
+                    changed: (metadata.ctime(), metadata.ctime_nsec()),
+                };
+                found.insert(name, stamp);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A mounted directory that is looked at again and again.
+#[derive(Debug)]
+pub struct Mounted {
+    directory: PathBuf,
+    seen: Option<BTreeMap<String, Stamp>>,
+}
+
+impl Mounted {
+    /// Not looked at yet.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            seen: None,
+        }
+    }
+
+    /// The files, if they have changed since the last look. While the kubelet swaps them they are half old and half new:
+    /// then there is nothing to see until the next look.
+    pub fn changed(&mut self) -> io::Result<Option<Files>> {
+        let before = find(&self.directory)?;
+        if self.seen.as_ref() == Some(&before) {
+            return Ok(None);
+        }
+        let files = Files::read(&self.directory)?;
+        if find(&self.directory)? != before {
+            return Ok(None);
+        }
+        self.seen = Some(before);
+        Ok(Some(files))
+    }
 }
 
 #[cfg(test)]
-pub mod tests {
-    use super::*;
-
-    pub fn files(list: &[(&str, &str)]) -> Files {
-        list.iter()
-            .map(|(name, content)| ((*name).to_owned(), content.as_bytes().to_vec()))
-            .collect()
-    }
-
-    #[test]
-    fn a_directory_ends_up_with_exactly_these_files() {
-        let directory = tempfile::tempdir().unwrap();
-        files(&[("old.conf", "x"), ("slurm.conf", "1")])
-            .write(directory.path())
-            .unwrap();
-        let wanted = files(&[("slurm.conf", "2"), ("slurm.key", "k"), ("prolog", "#!/bin/sh\n")]);
-        wanted.write(directory.path()).unwrap();
-        assert_eq!(Files::read(directory.path()).unwrap(), wanted);
-        let mode = |name: &str| {
-            fs::metadata(directory.path().join(name))
-                .unwrap()
-                .permissions()
-                .mode()
-                & 0o777
-        };
-        assert_eq!(
-            (mode("slurm.key"), mode("prolog"), mode("slurm.conf")),
-            (0o600, 0o755, 0o644)
-        );
-    }
-
-    #[test]
-    fn keys_are_neither_hashed_nor_kept() {
-        let plain = files(&[("slurm.conf", "1")]);
-        let with_key = files(&[("slurm.conf", "1"), ("slurm.key", "a"), ("jwt.key", "b")]);
-        assert_eq!(plain.hash(), with_key.hash());
-        assert_eq!(with_key.without_keys(), plain);
-        assert_eq!(plain.with_keys_of(&with_key), with_key);
-        assert_ne!(plain.hash(), files(&[("slurm.conf", "2")]).hash());
-        assert_ne!(files(&[("a", "bc")]).hash(), files(&[("ab", "c")]).hash());
-    }
-
-    #[test]
-    fn a_parameter_is_found_whatever_its_case() {
-        let files = files(&[("slurm.conf", "ClusterName=x\nstatesavelocation = /var/spool\n")]);
-        assert_eq!(
-            files.parameter("StateSaveLocation").as_deref(),
-            Some("/var/spool")
-        );
-        assert_eq!(files.parameter("Nope"), None);
-    }
-}
+pub mod tests;

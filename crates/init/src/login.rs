@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::process::{Event, Manager, Service, find};
+use crate::process::{Event, Manager, find};
+use crate::service::Service;
 use crate::{SLURM_USER, sshd, words};
 
 /// Keeps the login programs running until the container stops.
@@ -14,23 +15,21 @@ pub fn run() -> std::io::Result<i32> {
     fs::create_dir_all("/run/slurm")?;
     std::os::unix::fs::chown("/run/slurm", Some(SLURM_USER), Some(SLURM_USER))?;
 
-    let mut services =
-        vec![Service::new("sackd", ["-D".to_owned()].into_iter().chain(options)).run_as(SLURM_USER)];
+    let mut manager = Manager::new(None)?;
+    let sackd = ["-D".to_owned()].into_iter().chain(options);
+    manager.add_beside(Service::new("sackd", sackd).run_as(SLURM_USER));
     if Path::new(sshd::CONFIG).exists() {
-        services.push(sshd::service()?);
+        manager.add_beside(sshd::service()?);
     }
     if find("sssd").exists() && Path::new("/etc/sssd/sssd.conf").exists() {
-        services.push(Service::new("sssd", ["-i", "--logger=stderr"].map(str::to_owned)));
+        manager.add_beside(Service::new("sssd", ["-i", "--logger=stderr"].map(str::to_owned)));
     }
-    let mut manager = Manager::new(None)?;
-    for service in services {
-        manager.start_beside(service);
+    while manager.next(Duration::from_mins(1)) != Some(Event::Stop) {}
+    // Nobody comes in any more. Whoever is in has the pod's grace period to leave, and needs sackd until then.
+    manager.stop_beside(sshd::NAME);
+    while manager.has_orphans() {
+        manager.next(Duration::from_secs(1));
     }
-    loop {
-        // Sessions end with the container: the pod's grace period is the time to leave.
-        if let Some(Event::Stop) = manager.next(Duration::from_mins(1)) {
-            manager.stop();
-            return Ok(0);
-        }
-    }
+    manager.stop();
+    Ok(0)
 }

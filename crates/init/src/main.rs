@@ -7,13 +7,19 @@
 //! first process of a pod's sandbox.
 
 mod files;
+mod log;
 mod login;
+mod moment;
 mod notify;
 mod process;
+mod role;
+mod service;
 mod single;
 mod slurmctld;
 mod slurmd;
 mod sshd;
+mod status;
+mod store;
 mod transaction;
 mod words;
 

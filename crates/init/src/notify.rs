@@ -1,32 +1,33 @@
 //! The socket on which a daemon tells its service manager how it is doing (`sd_notify`).
 
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
 
-/// What a daemon said in one message.
+/// What was said in one message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// It is up, or it has taken a new configuration.
+    /// Who said it, according to the kernel.
+    pub sender: Option<i32>,
+    /// The daemon is up, or has taken a new configuration.
     pub ready: bool,
     /// The process that is the daemon from now on.
     pub main_pid: Option<i32>,
-    /// It is going down on purpose.
-    pub stopping: bool,
 }
 
 impl Message {
     /// Reads the `NAME=value` lines of a message; what is not known is passed over.
-    pub fn parse(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut message = Self::default();
         for line in text.lines() {
             match line.split_once('=') {
                 Some(("READY", "1")) => message.ready = true,
-                Some(("STOPPING", "1")) => message.stopping = true,
-                Some(("MAINPID", pid)) => message.main_pid = pid.parse().ok(),
+                Some(("MAINPID", pid)) => message.main_pid = pid.parse().ok().filter(|&pid: &i32| pid > 1),
                 _ => {}
             }
         }
@@ -42,25 +43,27 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Makes the socket; `path` goes into the daemon's `NOTIFY_SOCKET`.
-    pub fn bind(path: &Path) -> std::io::Result<Self> {
-        let _ = std::fs::remove_file(path);
-        Ok(Self {
-            socket: UnixDatagram::bind(path)?,
-            path: path.to_owned(),
-        })
+    /// Makes the socket, in a directory that only its owner may enter.
+    pub fn bind(directory: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
+        let path = directory.join("notify");
+        let _ = std::fs::remove_file(&path);
+        let socket = UnixDatagram::bind(&path)?;
+        sockopt::set_socket_passcred(&socket, true)?;
+        Ok(Self { socket, path })
     }
 
-    /// Where it is.
+    /// What goes into the daemon's `NOTIFY_SOCKET`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Waits for the next message. A file descriptor that comes along is closed at once: that is how a daemon that
     /// sent `BARRIER=1` learns that everything before it was received.
-    pub fn receive(&self) -> std::io::Result<Message> {
+    pub fn receive(&self) -> io::Result<Message> {
         let mut buffer = [0; 4096];
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4), ScmCredentials(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = recvmsg(
             self.socket.as_fd(),
@@ -68,13 +71,18 @@ impl Socket {
             &mut ancillary,
             RecvFlags::CMSG_CLOEXEC,
         )?;
-        for message in ancillary.drain() {
-            if let rustix::net::RecvAncillaryMessage::ScmRights(descriptors) = message {
-                descriptors.for_each(drop::<OwnedFd>);
+        let text = buffer.get(..received.bytes).unwrap_or_default();
+        let mut message = Message::parse(&String::from_utf8_lossy(text));
+        for attached in ancillary.drain() {
+            match attached {
+                RecvAncillaryMessage::ScmRights(descriptors) => descriptors.for_each(drop::<OwnedFd>),
+                RecvAncillaryMessage::ScmCredentials(sender) => {
+                    message.sender = Some(sender.pid.as_raw_nonzero().get());
+                }
+                _ => {}
             }
         }
-        let text = buffer.get(..received.bytes).unwrap_or_default();
-        Ok(Message::parse(&String::from_utf8_lossy(text)))
+        Ok(message)
     }
 }
 
@@ -84,23 +92,34 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case("READY=1\nMAINPID=42", Message { ready: true, main_pid: Some(42), stopping: false })]
-    #[case("STATUS=fine\nREADY=1\n", Message { ready: true, ..Message::default() })]
-    #[case("BARRIER=1", Message::default())]
-    #[case("READY=0\nMAINPID=x", Message::default())]
-    #[case("STOPPING=1", Message { stopping: true, ..Message::default() })]
-    fn reads_what_it_knows(#[case] text: &str, #[case] expected: Message) {
+    #[case("READY=1\nMAINPID=42", true, Some(42))]
+    #[case("STATUS=fine\nREADY=1\n", true, None)]
+    #[case("BARRIER=1", false, None)]
+    #[case("READY=0\nMAINPID=x", false, None)]
+    #[case::not_us("MAINPID=1", false, None)]
+    #[case::nobody("MAINPID=-1", false, None)]
+    fn reads_what_it_knows(#[case] text: &str, #[case] ready: bool, #[case] main_pid: Option<i32>) {
+        let expected = Message {
+            sender: None,
+            ready,
+            main_pid,
+        };
         assert_eq!(Message::parse(text), expected);
     }
 
     #[test]
-    fn receives_over_the_socket() {
+    fn receives_over_the_socket_and_knows_the_sender() {
         let directory = tempfile::tempdir().unwrap();
-        let socket = Socket::bind(&directory.path().join("notify")).unwrap();
+        let socket = Socket::bind(&directory.path().join("init")).unwrap();
         UnixDatagram::unbound()
             .unwrap()
             .send_to(b"READY=1", socket.path())
             .unwrap();
-        assert!(socket.receive().unwrap().ready);
+        let expected = Message {
+            sender: i32::try_from(std::process::id()).ok(),
+            ready: true,
+            main_pid: None,
+        };
+        assert_eq!(socket.receive().unwrap(), expected);
     }
 }

@@ -1,13 +1,14 @@
-//! Starting a daemon, following it through hand-overs, and ending with its exit status.
+//! Starting a daemon, following it through hand-overs, and learning how it ends.
+//!
+//! Children are started and reaped in one and the same thread, so that no status is taken from whoever waits for it.
+//! Signals, messages and log lines come from threads of their own over one channel. Their order can be relied on where it
+//! matters: a daemon that hands over waits until its message was received (the barrier) before it ends.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use std::io::{ErrorKind, PipeReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,127 +16,91 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::log::{Log, Said};
 use crate::notify::{Message, Socket};
+use crate::service::Service;
 
 /// What happens to a daemon and its manager.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// The container is to stop.
     Stop,
     /// Somebody asked for the configuration to be read again.
     Reload,
-    /// The daemon said something on its socket.
-    Notify(Message),
-    /// A line of the daemon's log.
-    Log(String),
-    /// A process ended with this status.
-    Ended {
-        /// Which one.
-        pid: i32,
-        /// What the container would exit with.
-        code: i32,
-    },
+    /// The daemon is up, or has handed over to a new process.
+    Ready,
+    /// The daemon goes on with the configuration that it had.
+    Resumed,
+    /// The daemon ended with this status.
+    Ended(i32),
 }
 
-/// Where a hand-over's message may still be on its way when the old process is already gone.
-const HAND_OVER: Duration = Duration::from_secs(2);
-
-/// How many log lines are kept to explain an end.
-const KEPT_LINES: usize = 50;
-
-/// A program that runs beside the daemon and is started again whenever it ends.
+/// What threads tell.
 #[derive(Debug)]
-pub struct Service {
-    name: &'static str,
-    args: Vec<String>,
-    user: Option<u32>,
-    running: Option<i32>,
+enum Incoming {
+    Signal(i32),
+    Notify(Message),
+    Said(Said),
+    LogEnded,
 }
 
-/// How long a program stays down after it ended.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long the last words of a daemon may take. Its children keep the pipe open, so there may be no end to it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
-impl Service {
-    /// A program by its name.
-    pub fn new(name: &'static str, args: impl IntoIterator<Item = String>) -> Self {
-        Self {
-            name,
-            args: args.into_iter().collect(),
-            user: None,
-            running: None,
-        }
-    }
-
-    /// Not as root.
-    #[must_use]
-    pub fn run_as(mut self, user: u32) -> Self {
-        self.user = Some(user);
-        self
-    }
-
-    fn start(&mut self) {
-        let mut command = Command::new(find(self.name));
-        command.args(&self.args).stdin(Stdio::null());
-        if let Some(user) = self.user {
-            command.uid(user).gid(user);
-        }
-        match command.spawn() {
-            Ok(child) => self.running = i32::try_from(child.id()).ok(),
-            Err(error) => eprintln!("init: cannot start {}: {error}", self.name),
-        }
-    }
-}
-
-/// A source of events, and the daemon that they are about.
+/// The daemon, what runs beside it, and a source of events about them.
 #[derive(Debug)]
 pub struct Manager {
-    events: Receiver<Event>,
-    sender: Sender<Event>,
-    socket: Option<Arc<Socket>>,
-    waiting: VecDeque<Event>,
+    incoming: Receiver<Incoming>,
+    sender: Sender<Incoming>,
+    notify: Option<PathBuf>,
+    events: VecDeque<Event>,
     main: Option<i32>,
-    lines: VecDeque<String>,
+    fatal: Option<String>,
+    error: Option<String>,
     beside: Vec<Service>,
+    /// What the daemon understands as a request to end.
+    stop_signal: Signal,
+    stopping: bool,
 }
 
 impl Manager {
-    /// Takes over signals, and offers a notify socket in `directory` to a daemon that speaks to one. Only its owner may
-    /// enter the directory: jobs run beside slurmd, and whoever can write to the socket can name the main process.
+    /// Takes over signals, and offers a notify socket in `directory` to a daemon that speaks to one.
     pub fn new(directory: Option<&Path>) -> std::io::Result<Self> {
         // In a pod with a shared process namespace we are not the first process, but orphans are still ours to reap.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        let (sender, events) = channel();
-        let socket = directory.map(offer).transpose()?.map(Arc::new);
+        let (sender, incoming) = channel();
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
         let to_signals = sender.clone();
         thread::spawn(move || {
             for signal in signals.forever() {
-                match signal {
-                    SIGCHLD => reap(&to_signals),
-                    SIGHUP => drop(to_signals.send(Event::Reload)),
-                    _ => drop(to_signals.send(Event::Stop)),
-                }
+                let _ = to_signals.send(Incoming::Signal(signal));
             }
         });
-        if let Some(socket) = socket.clone() {
+        let socket = directory.map(Socket::bind).transpose()?;
+        let notify = socket.as_ref().map(|socket| socket.path().to_owned());
+        if let Some(socket) = socket {
             let to_notify = sender.clone();
-            thread::spawn(move || {
-                while let Ok(message) = socket.receive() {
-                    if to_notify.send(Event::Notify(message)).is_err() {
-                        return;
-                    }
-                }
-            });
+            thread::spawn(move || receive(&socket, &to_notify));
         }
         Ok(Self {
-            events,
+            incoming,
             sender,
-            socket,
-            waiting: VecDeque::new(),
+            notify,
+            events: VecDeque::new(),
             main: None,
-            lines: VecDeque::new(),
+            fatal: None,
+            error: None,
             beside: Vec::new(),
+            stop_signal: Signal::TERM,
+            stopping: false,
         })
+    }
+
+    /// For a daemon that ends gracefully only by this signal.
+    #[must_use]
+    pub fn stopped_by(mut self, signal: Signal) -> Self {
+        self.stop_signal = signal;
+        self
     }
 
     /// Starts a daemon whose lines go to our standard output.
@@ -145,59 +110,57 @@ impl Manager {
         args: &[String],
         environment: &[(String, String)],
     ) -> std::io::Result<()> {
-        self.lines.clear();
+        self.forget_reasons();
+        // One pipe for both, so that lines stay whole and in order.
+        let (output, input) = std::io::pipe()?;
         let mut command = Command::new(program);
         command
             .args(args)
-            .envs(environment.iter().map(|(name, value)| (name, value)));
-        if let Some(socket) = &self.socket {
-            command.env("NOTIFY_SOCKET", socket.path());
-        }
-        let mut child = command
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+            .stdout(input.try_clone()?)
+            .stderr(input);
+        if let Some(path) = &self.notify {
+            command.env("NOTIFY_SOCKET", path);
+        }
+        let child = command.spawn()?;
         self.main = i32::try_from(child.id()).ok();
-        if let Some(output) = child.stdout.take() {
-            self.copy_lines(output);
-        }
-        if let Some(output) = child.stderr.take() {
-            self.copy_lines(output);
-        }
+        let sender = self.sender.clone();
+        thread::spawn(move || copy(output, &sender));
         Ok(())
     }
 
-    fn copy_lines(&self, output: impl Read + Send + 'static) {
-        let sender = self.sender.clone();
-        thread::spawn(move || {
-            let mut output = BufReader::new(output);
-            let mut line = Vec::new();
-            while output.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                let _ = std::io::stdout().write_all(&line);
-                let _ = sender.send(Event::Log(String::from_utf8_lossy(&line).trim_end().to_owned()));
-                line.clear();
-            }
-        });
-    }
-
-    /// Starts a program that is kept running beside the daemon.
-    pub fn start_beside(&mut self, mut service: Service) {
-        service.start();
+    /// Adds a program that is kept running beside the daemon.
+    pub fn add_beside(&mut self, service: Service) {
         self.beside.push(service);
     }
 
     /// Asks the daemon and what runs beside it to end.
-    pub fn stop(&self) {
-        for pid in self
-            .main
-            .into_iter()
-            .chain(self.beside.iter().filter_map(|service| service.running))
-        {
-            if let Some(pid) = Pid::from_raw(pid) {
-                let _ = kill_process(pid, Signal::TERM);
-            }
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.signal(self.stop_signal);
+        for pid in self.beside.iter_mut().filter_map(Service::stop) {
+            signal(pid, Signal::TERM);
         }
+    }
+
+    /// Asks one of those that run beside the daemon to end.
+    pub fn stop_beside(&mut self, name: &str) {
+        let service = self.beside.iter_mut().find(|service| service.name() == name);
+        if let Some(pid) = service.and_then(Service::stop) {
+            signal(pid, Signal::TERM);
+        }
+    }
+
+    /// Whether there are children besides the daemon and what runs beside it, as far as the kernel tells.
+    pub fn has_orphans(&self) -> bool {
+        let known: Vec<i32> = self
+            .beside
+            .iter()
+            .filter_map(Service::pid)
+            .chain(self.main)
+            .collect();
+        children().iter().any(|child| !known.contains(child))
     }
 
     /// The daemon's process.
@@ -206,109 +169,174 @@ impl Manager {
     }
 
     /// Sends the daemon a signal.
-    pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.main.and_then(Pid::from_raw) {
-            let _ = kill_process(pid, signal);
+    pub fn signal(&self, which: Signal) {
+        if let Some(pid) = self.main {
+            signal(pid, which);
         }
     }
 
-    /// The last line that says why the daemon gave up.
-    pub fn fatal_line(&self) -> Option<String> {
-        let found = self.lines.iter().rev().find(|line| line.contains("fatal:"));
-        found
-            .and_then(|line| line.find("fatal:").and_then(|at| line.get(at..)))
-            .map(str::to_owned)
+    /// Why the daemon ended, or could not hand over, in its own words.
+    pub fn reason(&self) -> Option<&str> {
+        self.fatal.as_deref().or(self.error.as_deref())
     }
 
-    /// Forgets the lines that were kept, so that an old reason is not taken for a new one.
-    pub fn forget_lines(&mut self) {
-        self.lines.clear();
+    /// Forgets what was said before, so that an old reason is not taken for a new one.
+    pub fn forget_reasons(&mut self) {
+        self.fatal = None;
+        self.error = None;
     }
 
-    /// The next event, if one comes within `limit`. The daemon's end is told only when no hand-over explains it.
+    /// The next event, if one comes within `limit`.
     pub fn next(&mut self, limit: Duration) -> Option<Event> {
-        let event = match self.waiting.pop_front() {
-            Some(event) => event,
-            None => self.receive(limit)?,
-        };
-        match &event {
-            Event::Notify(Message {
-                main_pid: Some(pid), ..
-            }) => self.main = Some(*pid),
-            Event::Ended { pid, .. } if Some(*pid) == self.main && self.handed_over(*pid) => return None,
-            Event::Ended { pid, code } => {
-                if let Some(service) = self
-                    .beside
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let now = Instant::now();
+            for service in &mut self.beside {
+                service.start_if_due(now);
+            }
+            let due = self
+                .beside
+                .iter()
+                .filter_map(Service::due)
+                .fold(until, Instant::min);
+            match self.incoming.recv_timeout(due.saturating_duration_since(now)) {
+                Ok(incoming) => self.take(incoming),
+                Err(_) if Instant::now() >= until => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, incoming: Incoming) {
+        match incoming {
+            Incoming::Signal(SIGCHLD) => self.reap(),
+            Incoming::Signal(SIGHUP) => self.events.push_back(Event::Reload),
+            Incoming::Signal(_) => self.events.push_back(Event::Stop),
+            // Only the daemon itself may say who takes over from it. Jobs run beside slurmd, as root too.
+            Incoming::Notify(message) if message.sender == self.main => self.follow(&message),
+            Incoming::Notify(message) if message.main_pid.is_some() => {
+                eprintln!("init: passed over, for it is not the daemon's word: {message:?}");
+            }
+            Incoming::Said(said) => self.hear(said),
+            Incoming::Notify(_) | Incoming::LogEnded => {}
+        }
+    }
+
+    fn follow(&mut self, message: &Message) {
+        if let Some(pid) = message.main_pid {
+            self.main = Some(pid);
+            // A stop may have reached the old process when it could not heed it any more.
+            if self.stopping {
+                self.signal(self.stop_signal);
+            }
+        }
+        if message.ready {
+            self.events.push_back(Event::Ready);
+        }
+    }
+
+    fn hear(&mut self, said: Said) {
+        match said {
+            Said::Fatal(text) => self.fatal = Some(text),
+            Said::Error(text) => self.error = Some(text),
+            Said::Resumed => self.events.push_back(Event::Resumed),
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let pid = pid.as_raw_nonzero().get();
+            let code = status
+                .exit_status()
+                .or_else(|| status.terminating_signal().map(|signal| 128 + signal))
+                .unwrap_or(1);
+            if Some(pid) == self.main {
+                self.hear_last_words();
+                self.main = None;
+                self.events.push_back(Event::Ended(code));
+            } else {
+                let now = Instant::now();
+                self.beside
                     .iter_mut()
-                    .find(|service| service.running == Some(*pid))
-                {
-                    println!(
-                        "init: {} ended with status {code}, starting it again",
-                        service.name
-                    );
-                    thread::sleep(PAUSE);
-                    service.start();
-                }
+                    .any(|service| service.ended(pid, code, now));
             }
-            _ => {}
-        }
-        Some(event)
-    }
-
-    fn receive(&mut self, limit: Duration) -> Option<Event> {
-        match self.events.recv_timeout(limit) {
-            Ok(event) => {
-                if let Event::Log(line) = &event {
-                    self.lines.push_back(line.clone());
-                    if self.lines.len() > KEPT_LINES {
-                        self.lines.pop_front();
-                    }
-                }
-                Some(event)
-            }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
         }
     }
 
-    /// Whether the daemon lives on in another process. Signals and messages come by different ways, so the message may
-    /// be behind.
-    fn handed_over(&mut self, ended: i32) -> bool {
-        let begun = Instant::now();
-        while let Some(left) = HAND_OVER.checked_sub(begun.elapsed()) {
-            let Some(event) = self.receive(left) else { break };
-            if let Event::Notify(Message {
-                main_pid: Some(pid), ..
-            }) = &event
-                && *pid != ended
+    /// The end may be known before the reason for it: they come by different ways.
+    fn hear_last_words(&mut self) {
+        let until = Instant::now() + LAST_WORDS;
+        let mut others = Vec::new();
+        while self.fatal.is_none() {
+            match self
+                .incoming
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
             {
-                self.main = Some(*pid);
-                self.waiting.push_back(event);
-                return true;
+                Ok(Incoming::Said(said)) => self.hear(said),
+                Ok(Incoming::LogEnded) | Err(_) => break,
+                Ok(other) => others.push(other),
             }
-            // A log's end says that nobody is left who could take over.
-            self.waiting.push_back(event);
         }
-        false
+        for other in others {
+            let _ = self.sender.send(other);
+        }
     }
 }
 
-fn offer(directory: &Path) -> std::io::Result<Socket> {
-    std::fs::create_dir_all(directory)?;
-    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
-    Socket::bind(&directory.join("notify"))
+fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
 }
 
-fn reap(sender: &Sender<Event>) {
-    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        let code = status
-            .exit_status()
-            .or_else(|| status.terminating_signal().map(|signal| 128 + signal))
-            .unwrap_or(1);
-        let _ = sender.send(Event::Ended {
-            pid: pid.as_raw_nonzero().get(),
-            code,
-        });
+fn children() -> Vec<i32> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
+    let lists: Vec<String> = threads.flatten().filter_map(of_thread).collect();
+    lists
+        .iter()
+        .flat_map(|list| list.split_whitespace())
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+fn receive(socket: &Socket, sender: &Sender<Incoming>) {
+    loop {
+        match socket.receive() {
+            Ok(message) => drop(sender.send(Incoming::Notify(message))),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                eprintln!("init: the notify socket is broken: {error}");
+                return;
+            }
+        }
     }
+}
+
+/// Passes a daemon's output on and listens in. Whoever does not read our output stops the daemon, as anywhere.
+fn copy(mut output: PipeReader, sender: &Sender<Incoming>) {
+    let mut log = Log::default();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        let piece = match output.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => buffer.get(..read).unwrap_or_default(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        let mut stdout = std::io::stdout().lock();
+        let _ = stdout.write_all(piece).and_then(|()| stdout.flush());
+        drop(stdout);
+        for said in log.read(piece) {
+            let _ = sender.send(Incoming::Said(said));
+        }
+    }
+    let _ = sender.send(Incoming::LogEnded);
 }
 
 /// The first of the usual places where a program is.
@@ -326,3 +354,6 @@ pub fn find(program: &str) -> PathBuf {
     .find(|path| path.exists())
     .unwrap_or_else(|| PathBuf::from(program))
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,8 @@ use crate::files::Files;
 use crate::process::{Event, Manager, find};
 use crate::{MOUNTED, RUN_CONF, slurmctld};
 
-/// slurmdbd, which knows no service manager. Its files are copied, because it refuses a slurmdbd.conf that is not its own user's alone, and a mounted
-/// Secret never is.
+/// slurmdbd, which speaks to no service manager. Its files are copied, because it refuses a slurmdbd.conf that is not its
+/// own user's alone, and a mounted Secret never is.
 pub fn slurmdbd(args: &[String]) -> std::io::Result<i32> {
     Files::read(Path::new(MOUNTED))?.write(Path::new(RUN_CONF))?;
     let args: Vec<String> = ["-D".to_owned()]
@@ -25,9 +25,14 @@ pub fn slurmdbd(args: &[String]) -> std::io::Result<i32> {
     )
 }
 
-/// slurmrestd. It notifies nobody, and its pod has nothing writable.
+/// slurmrestd. It notifies nobody, its pod has nothing writable, and SIGTERM would kill it.
 pub fn slurmrestd(args: &[String]) -> std::io::Result<i32> {
-    run(Manager::new(None)?, &find("slurmrestd"), args, &[])
+    run(
+        Manager::new(None)?.stopped_by(Signal::INT),
+        &find("slurmrestd"),
+        args,
+        &[],
+    )
 }
 
 /// Runs a daemon to its end and returns its exit status.
@@ -42,8 +47,8 @@ pub fn run(
         match manager.next(Duration::from_mins(1)) {
             Some(Event::Stop) => manager.stop(),
             Some(Event::Reload) => manager.signal(Signal::HUP),
-            Some(Event::Ended { pid, code }) if Some(pid) == manager.main() => return Ok(code),
-            _ => {}
+            Some(Event::Ended(code)) => return Ok(code),
+            Some(Event::Ready | Event::Resumed) | None => {}
         }
     }
 }

@@ -1,149 +1,212 @@
 //! slurmctld: started as a service, with configuration changes carried in one at a time.
+//!
+//! Keys are those of the container's start for as long as it runs: with another slurm.key the nodes would be cut off, and
+//! it is for the operator to say when that may be.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::files::Files;
+use crate::files::{Files, Mounted};
+use crate::moment::Moment;
 use crate::process::{Event, Manager, find};
-use crate::transaction::{Report, Step, Transaction};
+use crate::role::{self, Role};
+use crate::status::Status;
+use crate::store::Store;
+use crate::transaction::{Step, Transaction};
 use crate::{MOUNTED, RUN, RUN_CONF};
 
-/// Where the report is served.
-const PORT: u16 = 6816;
+/// Where state directories are.
+const SPOOL: &str = "/var/spool/slurmctld";
 
-/// How often the mounted files are looked at. The kubelet swaps them in one go.
+/// How often the mounted files are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How long slurmctld may take to say what it thinks of a candidate.
-const VERDICT: Duration = Duration::from_mins(2);
+/// After this long, a slurmctld that serves as before has not taken what it was asked to take.
+const LATE: Duration = Duration::from_secs(30);
 
-/// What the log says when a candidate did not work.
-const RESUMING: &str = "Resuming operation, reconfigure failed";
+/// A stop that slurmctld may have missed, because it was just giving up an attempt to reconfigure, is repeated.
+const STOP_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs slurmctld to its end and returns its exit status.
 pub fn run(args: &[String]) -> std::io::Result<i32> {
-    let mut manager = Manager::new(Some(Path::new(RUN)))?;
-    let mounted = Files::read(Path::new(MOUNTED))?;
-    let store = Store::of(&mounted);
-    let (transaction, steps) = Transaction::begin(mounted, store.load());
-    let status = Status::serve();
+    let manager = Manager::new(Some(Path::new(RUN)))?;
+    let mut mounted = Mounted::new(Path::new(MOUNTED));
+    let unreadable = |error| std::io::Error::other(format!("cannot read {MOUNTED}: {error}"));
+    let files = loop {
+        if let Some(files) = mounted.changed().map_err(unreadable)? {
+            break files;
+        }
+    };
+    let (files, keys) = files.split_keys();
+    let store = Store::of(&files, Path::new(SPOOL));
+    let (transaction, steps) = Transaction::begin(files, store.load());
     let mut daemon = Daemon {
-        manager: &mut manager,
+        manager,
+        mounted,
+        unreadable: String::new(),
+        keys,
         transaction,
         store,
-        args,
-        tried: Instant::now(),
-        status,
+        status: Status::serve(),
+        // How it runs is for us to say.
+        args: args.iter().filter(|arg| *arg != "-D").cloned().collect(),
+        installed: Files::default(),
+        installed_at: Moment::now(),
+        asked_at: Instant::now(),
     };
-    if let Some(code) = daemon.act(steps, 1)? {
-        return Ok(code);
-    }
+    daemon.act(steps)?;
     daemon.run()
 }
 
-struct Daemon<'a> {
-    manager: &'a mut Manager,
+struct Daemon {
+    manager: Manager,
+    mounted: Mounted,
+    /// Why the mounted files could not be read the last time.
+    unreadable: String,
+    keys: Files,
     transaction: Transaction,
     store: Store,
-    args: &'a [String],
-    tried: Instant,
     status: Status,
+    args: Vec<String>,
+    /// What slurmctld reads, since when, and when it was asked to.
+    installed: Files,
+    installed_at: Moment,
+    asked_at: Instant,
 }
 
-impl Daemon<'_> {
+impl Daemon {
     fn run(&mut self) -> std::io::Result<i32> {
         let mut looked = Instant::now();
         loop {
             self.status.set(self.manager.main(), self.transaction.report());
-            let (steps, code) = match self.manager.next(LOOK) {
-                Some(Event::Stop) => {
-                    self.manager.signal(Signal::TERM);
-                    return Ok(self.wait_for_end());
+            let steps = match self.manager.next(LOOK.saturating_sub(looked.elapsed())) {
+                Some(Event::Stop) => return Ok(self.stop()),
+                Some(Event::Reload) => {
+                    self.transaction.again();
+                    Vec::new()
                 }
-                Some(Event::Notify(message)) if message.ready => (self.transaction.ready(), 0),
-                Some(Event::Log(line)) if line.contains(RESUMING) => {
-                    let why = self.manager.fatal_line().unwrap_or(line);
-                    (self.transaction.refused(&why), 0)
+                Some(Event::Ready) => self.ready(),
+                Some(Event::Resumed) => {
+                    // A signal that came in this very moment would be lost on slurmctld.
+                    looked = Instant::now();
+                    self.refused()
                 }
-                Some(Event::Ended { pid, code }) if Some(pid) == self.manager.main() => {
-                    let why = self
-                        .manager
-                        .fatal_line()
-                        .unwrap_or_else(|| format!("slurmctld ended with status {code}"));
-                    (self.transaction.ended(&why), code)
+                Some(Event::Ended(code)) => {
+                    let why = self.manager.reason().map(str::to_owned);
+                    let why = why.unwrap_or_else(|| format!("slurmctld ended with status {code}"));
+                    match self.transaction.ended(&why) {
+                        Some(steps) => steps,
+                        None => return Ok(code),
+                    }
                 }
-                None if self.transaction.is_trying() && self.tried.elapsed() > VERDICT => (
-                    self.transaction
-                        .refused("slurmctld did not say what it thinks of this configuration"),
-                    0,
-                ),
-                _ => (Vec::new(), 0),
+                None => {
+                    looked = Instant::now();
+                    self.look()
+                }
             };
-            if let Some(code) = self.act(steps, code)? {
-                return Ok(code);
-            }
-            if looked.elapsed() >= LOOK {
-                looked = Instant::now();
-                let steps = self.look();
-                self.act(steps, 0)?;
-            }
+            self.act(steps)?;
         }
     }
 
-    /// Sees whether the mounted files, or those that the primary accepted, have changed.
+    /// slurmctld has handed over to a new process, or has started.
+    fn ready(&mut self) -> Vec<Step> {
+        let theirs = |pid| self.installed_at.is_after_start_of(pid);
+        if self.transaction.is_trying() && self.manager.main().is_some_and(theirs) {
+            // Somebody else's `scontrol reconfigure` was quicker, and has read what was there before.
+            return vec![Step::Hangup];
+        }
+        self.transaction.taken();
+        Vec::new()
+    }
+
+    fn refused(&mut self) -> Vec<Step> {
+        let silent = "slurmctld went on with the configuration that it had and did not say why";
+        self.transaction.refused(self.manager.reason().unwrap_or(silent))
+    }
+
+    /// Sees what has changed: the mounted files, what slurmctld is, what the one in charge has accepted.
     fn look(&mut self) -> Vec<Step> {
-        // In the middle of the kubelet's swap a file may be missing: the next look sees the whole.
-        let Ok(mounted) = Files::read(Path::new(MOUNTED)) else {
-            return Vec::new();
+        match self.mounted.changed() {
+            Ok(Some(files)) => self.transaction.mounted(files.split_keys().0),
+            Ok(None) => {}
+            Err(error) => self.complain(error.to_string()),
+        }
+        let late = self.transaction.is_trying() && self.asked_at.elapsed() > LATE;
+        let role = (late || self.transaction.needs_role())
+            .then(|| role::ask(&self.installed))
+            .flatten();
+        let steps = match role {
+            Some(Role::Primary | Role::StandIn) if late => self.refused(),
+            Some(Role::Primary) => self.transaction.in_charge(),
+            Some(Role::StandIn) => self.transaction.standing_in(),
+            Some(Role::Standby) => self.transaction.standby(self.store.load()),
+            None => Vec::new(),
         };
-        let report = self.transaction.report();
-        if mounted.hash() == report.candidate && report.candidate == report.active {
-            return Vec::new();
+        if let Some(files) = self.transaction.to_keep()
+            && self.store.keep(files)
+        {
+            self.transaction.kept();
         }
-        let primary = is_primary();
-        let steps = self.transaction.mounted(mounted, primary);
-        if !steps.is_empty() || primary {
-            return steps;
-        }
-        self.store
-            .load()
-            .map(|accepted| self.transaction.accepted_elsewhere(&accepted))
-            .unwrap_or_default()
+        steps
     }
 
-    fn act(&mut self, steps: Vec<Step>, code: i32) -> std::io::Result<Option<i32>> {
+    fn complain(&mut self, error: String) {
+        if self.unreadable != error {
+            eprintln!("init: cannot read {MOUNTED}: {error}");
+            self.unreadable = error;
+        }
+    }
+
+    fn act(&mut self, steps: Vec<Step>) -> std::io::Result<()> {
         for step in steps {
             match step {
-                Step::Install(files) => files.write(Path::new(RUN_CONF))?,
-                Step::Keep(files) => self.store.keep(&files),
+                Step::Install(files) => {
+                    let Err(error) = self.install(files) else { continue };
+                    if self.manager.main().is_none() {
+                        return Err(error);
+                    }
+                    // It runs with what it has in memory; that there is no room for a change is no reason to end it.
+                    let why = format!("cannot write {RUN_CONF}: {error}");
+                    eprintln!("init: {why}");
+                    for step in self.transaction.refused(&why) {
+                        if let Step::Install(files) = step {
+                            let _ = self.install(files);
+                        }
+                    }
+                    return Ok(());
+                }
                 Step::Start => {
                     let mut args = vec!["--systemd".to_owned()];
-                    args.extend_from_slice(self.args);
+                    args.extend_from_slice(&self.args);
                     self.manager.start(&find("slurmctld"), &args, &environment())?;
                 }
                 Step::Hangup => {
-                    self.manager.forget_lines();
-                    self.tried = Instant::now();
+                    self.manager.forget_reasons();
+                    self.asked_at = Instant::now();
                     self.manager.signal(Signal::HUP);
                 }
-                Step::GiveUp => return Ok(Some(code.max(1))),
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    fn wait_for_end(&mut self) -> i32 {
+    fn install(&mut self, files: Files) -> std::io::Result<()> {
+        files.clone().with(&self.keys).write(Path::new(RUN_CONF))?;
+        self.installed = files;
+        self.installed_at = Moment::now();
+        Ok(())
+    }
+
+    fn stop(&mut self) -> i32 {
         loop {
-            if let Some(Event::Ended { pid, code }) = self.manager.next(Duration::from_secs(1))
-                && Some(pid) == self.manager.main()
-            {
-                return code;
+            self.manager.stop();
+            let asked = Instant::now();
+            while let Some(left) = STOP_AGAIN.checked_sub(asked.elapsed()) {
+                if let Some(Event::Ended(code)) = self.manager.next(left) {
+                    return code;
+                }
             }
         }
     }
@@ -152,126 +215,4 @@ impl Daemon<'_> {
 /// Where daemons find their files.
 pub fn environment() -> Vec<(String, String)> {
     vec![("SLURM_CONF".to_owned(), format!("{RUN_CONF}/slurm.conf"))]
-}
-
-/// Whether this slurmctld is in charge. Only then does it answer this with success.
-fn is_primary() -> bool {
-    let ask = || -> std::io::Result<bool> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 6817));
-        let mut connection = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
-        connection.set_read_timeout(Some(Duration::from_secs(2)))?;
-        connection.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        let mut answer = [0; 32];
-        let read = connection.read(&mut answer)?;
-        Ok(answer
-            .get(..read)
-            .is_some_and(|start| start.starts_with(b"HTTP/1.1 2")))
-    };
-    ask().unwrap_or(false)
-}
-
-/// The last good files, beside slurmctld's own state so that they outlive the pod and are shared by standbys.
-#[derive(Debug)]
-struct Store {
-    directory: Option<PathBuf>,
-}
-
-impl Store {
-    fn of(mounted: &Files) -> Self {
-        let state = mounted.parameter("StateSaveLocation");
-        Self {
-            directory: state.map(|state| Path::new(&state).join(".keelson/last-good")),
-        }
-    }
-
-    fn load(&self) -> Option<Files> {
-        Files::read(self.directory.as_ref()?)
-            .ok()
-            .filter(|files| files.get("slurm.conf").is_some())
-    }
-
-    fn keep(&self, files: &Files) {
-        let Some(directory) = &self.directory else { return };
-        if let Err(error) = files.write(directory) {
-            // Slurm runs; only the fallback of a later restart is poorer.
-            eprintln!(
-                "init: cannot keep the configuration in {}: {error}",
-                directory.display()
-            );
-        }
-    }
-}
-
-/// The report, served to the operator.
-#[derive(Debug, Clone, Default)]
-struct Status {
-    body: Arc<Mutex<(Option<Report>, String)>>,
-}
-
-impl Status {
-    /// Serving is a courtesy: a taken port must not keep slurmctld from running.
-    fn serve() -> Self {
-        let status = Self::default();
-        match TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)) {
-            Ok(listener) => {
-                let status = status.clone();
-                thread::spawn(move || {
-                    for connection in listener.incoming().flatten() {
-                        let _ = status.answer(connection);
-                    }
-                });
-            }
-            Err(error) => eprintln!("init: no status on port {PORT}: {error}"),
-        }
-        status
-    }
-
-    fn answer(&self, mut connection: TcpStream) -> std::io::Result<()> {
-        connection.set_read_timeout(Some(Duration::from_secs(2)))?;
-        connection.set_write_timeout(Some(Duration::from_secs(2)))?;
-        let mut request = [0; 1024];
-        let read = connection.read(&mut request)?;
-        let wanted = request
-            .get(..read)
-            .is_some_and(|start| start.starts_with(b"GET /v1/status "));
-        let (code, body) = match self.body.lock() {
-            Ok(body) if wanted => ("200 OK", body.1.clone()),
-            _ => ("404 Not Found", "{}".to_owned()),
-        };
-        write!(
-            connection,
-            "HTTP/1.1 {code}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
-        )
-    }
-
-    fn set(&self, main: Option<i32>, report: Report) {
-        let Ok(mut body) = self.body.lock() else { return };
-        if body.0.as_ref() == Some(&report)
-            && body
-                .1
-                .contains(&format!("\"mainPid\":{}", main.unwrap_or_default()))
-        {
-            return;
-        }
-        let text = serde_json::json!({
-            "daemon": "slurmctld",
-            "mainPid": main,
-            "config": {
-                "candidate": report.candidate,
-                "active": report.active,
-                "lastGood": report.last_good,
-                "verdict": report.verdict.word(),
-                "message": report.message,
-                "at": now(),
-            },
-        })
-        .to_string();
-        *body = (Some(report), text);
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the report carries when it was made")]
-fn now() -> String {
-    format!("{:.0}", jiff::Timestamp::now())
 }

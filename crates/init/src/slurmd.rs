@@ -8,9 +8,10 @@ use crate::{RUN, single, sshd};
 
 /// Runs slurmd to its end and returns its exit status.
 pub fn run(args: Vec<String>) -> std::io::Result<i32> {
-    // Before anything reaps children: this waits for one of its own.
     let machine = Machine::ask();
     let mut args = with_reservations(args, machine.as_ref(), Pod::from_environment());
+    // How it runs is for us to say.
+    args.retain(|arg| arg != "-D");
     for directory in ["/var/spool/slurmd", "/run/slurm", "/var/log/slurm"] {
         std::fs::create_dir_all(directory)?;
     }
@@ -19,7 +20,7 @@ pub fn run(args: Vec<String>) -> std::io::Result<i32> {
     args.insert(0, "--systemd".to_owned());
     let mut manager = Manager::new(Some(Path::new(RUN)))?;
     if Path::new(sshd::CONFIG).exists() {
-        manager.start_beside(sshd::service()?);
+        manager.add_beside(sshd::service()?);
     }
     single::run(manager, &find("slurmd"), &args, &[])
 }

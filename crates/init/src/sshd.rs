@@ -3,7 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::process::{Service, find};
+use crate::process::find;
+use crate::service::Service;
+
+/// The program.
+pub const NAME: &str = "sshd";
 
 /// sshd runs where this is mounted, and nowhere else.
 pub const CONFIG: &str = "/etc/ssh/sshd_config";
@@ -12,8 +16,8 @@ pub const CONFIG: &str = "/etc/ssh/sshd_config";
 pub fn service() -> std::io::Result<Service> {
     std::fs::create_dir_all("/run/sshd")?;
     if !Path::new("/etc/ssh/ssh_host_ed25519_key").exists() {
-        // Waited for here, before anything else reaps children.
+        // sshd itself says what is missing if this fails.
         let _ = Command::new(find("ssh-keygen")).arg("-A").status();
     }
-    Ok(Service::new("sshd", ["-D", "-e"].map(str::to_owned)))
+    Ok(Service::new(NAME, ["-D", "-e"].map(str::to_owned)))
 }

@@ -1,19 +1,24 @@
 //! What to do about a changed configuration: the decisions, without the doing.
 //!
-//! slurmctld takes a new configuration whole or not at all: on SIGHUP a new process reads it and takes over, or it
-//! gives up and the old one goes on. So a candidate is tried, and what was refused is taken away again, so that a
-//! restart never meets a file that does not work.
+//! A running slurmctld takes a new configuration whole or not at all: on SIGHUP a new process reads it and takes over, or
+//! gives up and the old one goes on. So a candidate is tried, and what was refused is taken away again, so that a restart
+//! never meets a file that does not work. What has worked is kept, for a start that fails with what is mounted.
+//!
+//! Where there are several slurmctlds, only the one in charge tries. A standby reads new files without any such care and
+//! dies of a bad one, so it gets only what the one in charge has accepted. A standby that has taken over goes back to
+//! standing by when it refuses, and nobody is in charge any more; it does not if its process was in charge from the
+//! beginning. So it hands over with the files that it has before it gets to see new ones.
 
 use crate::files::Files;
 
-/// How the last candidate fared.
+/// How the mounted files fared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is in use.
+    /// They are in use.
     Applied,
-    /// It was tried and does not work.
+    /// They do not work.
     Refused,
-    /// It is being tried, or waits for the primary to try it.
+    /// They are being tried, or wait for slurmctld to come up, or on a standby for the one in charge to accept them.
     Pending,
 }
 
@@ -28,151 +33,246 @@ impl Verdict {
     }
 }
 
-/// Something that the manager is to do.
+/// Something that is to be done.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Put these files where the daemon reads them.
     Install(Files),
-    /// Keep these as the last that worked.
-    Keep(Files),
     /// Start the daemon.
     Start,
     /// Ask the daemon to read its files again.
     Hangup,
-    /// End with the daemon's status: nothing is left to try.
-    GiveUp,
 }
 
 /// Where a change stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 enum Phase {
-    /// The daemon was started with these files and has not said that it is ready.
+    /// The daemon was started with these files and does not serve yet.
     Starting { trying: Files, fallback: Option<Files> },
+    /// The daemon was asked to take the files that it has, and has not answered.
+    Rehearsing,
+    /// The daemon was asked to take these files, and has not answered.
+    Trying(Files),
     /// Nothing is under way.
     Settled,
-    /// The daemon was asked to take these files.
-    Trying(Files),
 }
 
-/// The state of one slurmctld's configuration.
+/// The state of one slurmctld's configuration. No keys are among the files.
 #[derive(Debug)]
 pub struct Transaction {
     phase: Phase,
     mounted: Files,
     active: Option<Files>,
+    /// What has worked here, when this slurmctld was in charge.
+    good: Option<Files>,
+    /// What is kept.
     last_good: Option<Files>,
     verdict: Verdict,
     message: String,
+    /// The daemon's process can refuse and stay in charge.
+    rehearsed: bool,
 }
 
 impl Transaction {
     /// At the container's start: the mounted files first, the last good ones if those do not work.
     pub fn begin(mounted: Files, last_good: Option<Files>) -> (Self, Vec<Step>) {
-        let fallback = last_good.clone().filter(|good| good.hash() != mounted.hash());
-        let steps = vec![Step::Install(mounted.clone()), Step::Start];
-        let phase = Phase::Starting {
-            trying: mounted.clone(),
-            fallback,
+        let mut transaction = Self {
+            phase: Phase::Settled,
+            mounted: mounted.clone(),
+            active: None,
+            good: None,
+            last_good: last_good.clone(),
+            verdict: Verdict::Pending,
+            message: String::new(),
+            rehearsed: false,
         };
-        (
-            Self {
-                phase,
-                mounted,
-                active: None,
-                last_good,
-                verdict: Verdict::Pending,
-                message: String::new(),
-            },
-            steps,
-        )
+        let fallback = last_good.filter(|good| *good != mounted);
+        let steps = match (mounted.flaw(), fallback) {
+            (Some(flaw), Some(good)) => {
+                transaction.refuse(&flaw);
+                transaction.start(good, None)
+            }
+            (_, fallback) => transaction.start(mounted, fallback),
+        };
+        (transaction, steps)
     }
 
-    /// The daemon said that it is ready: what it was given works.
-    pub fn ready(&mut self) -> Vec<Step> {
-        let taken = match std::mem::replace(&mut self.phase, Phase::Settled) {
-            Phase::Starting { trying, .. } | Phase::Trying(trying) => trying,
-            Phase::Settled => return Vec::new(),
+    fn start(&mut self, files: Files, fallback: Option<Files>) -> Vec<Step> {
+        self.phase = Phase::Starting {
+            trying: files.clone(),
+            fallback,
         };
-        // A start with the last good files, after the mounted ones failed, leaves the refusal standing.
-        if taken.hash() == self.mounted.hash() {
-            self.verdict = Verdict::Applied;
+        vec![Step::Install(files), Step::Start]
+    }
+
+    fn refuse(&mut self, why: &str) {
+        self.verdict = Verdict::Refused;
+        why.clone_into(&mut self.message);
+    }
+
+    fn apply(&mut self) {
+        self.verdict = Verdict::Applied;
+        self.message.clear();
+    }
+
+    /// Whether it has to be known what the daemon is now: in charge, or a standby.
+    pub fn needs_role(&self) -> bool {
+        match self.phase {
+            Phase::Starting { .. } => true,
+            Phase::Rehearsing | Phase::Trying(_) => false,
+            Phase::Settled => self.verdict == Verdict::Pending,
+        }
+    }
+
+    /// The mounted files are these now.
+    pub fn mounted(&mut self, files: Files) {
+        if files != self.mounted {
+            self.mounted = files;
+            self.verdict = Verdict::Pending;
             self.message.clear();
         }
-        self.active = Some(taken.clone());
-        let keep = taken.without_keys();
-        if self.last_good.as_ref().map(Files::hash) == Some(keep.hash()) {
+    }
+
+    /// Somebody asks to try once more what was refused.
+    pub fn again(&mut self) {
+        if self.verdict == Verdict::Refused {
+            self.verdict = Verdict::Pending;
+        }
+    }
+
+    /// The daemon serves, and is in charge.
+    pub fn in_charge(&mut self) -> Vec<Step> {
+        self.settle_in_charge();
+        if !self.is_due() {
             return Vec::new();
         }
-        self.last_good = Some(keep.clone());
-        vec![Step::Keep(keep)]
+        self.phase = Phase::Trying(self.mounted.clone());
+        vec![Step::Install(self.mounted.clone()), Step::Hangup]
+    }
+
+    /// The daemon serves, and is in charge instead of another.
+    pub fn standing_in(&mut self) -> Vec<Step> {
+        self.settle_in_charge();
+        if self.rehearsed || !self.is_due() {
+            return self.in_charge();
+        }
+        self.phase = Phase::Rehearsing;
+        vec![Step::Hangup]
+    }
+
+    fn settle_in_charge(&mut self) {
+        let Phase::Starting { trying, .. } = &self.phase else {
+            return;
+        };
+        self.good = Some(trying.clone());
+        self.active = Some(trying.clone());
+        self.phase = Phase::Settled;
+        // A start may fail for reasons that are not in the files, a name that does not resolve yet for one. Now a second
+        // attempt costs nothing. What has a flaw does not get better.
+        if self.mounted.flaw().is_none() {
+            self.again();
+        }
+    }
+
+    /// Whether the mounted files have to be tried, which only the daemon can answer.
+    fn is_due(&mut self) -> bool {
+        if !matches!(self.phase, Phase::Settled) || self.verdict != Verdict::Pending {
+            return false;
+        }
+        if self.active.as_ref() == Some(&self.mounted) {
+            self.apply();
+        } else if let Some(flaw) = self.mounted.flaw() {
+            self.refuse(&flaw);
+        }
+        self.verdict == Verdict::Pending
+    }
+
+    /// The daemon serves as a standby; the one in charge has accepted these files.
+    pub fn standby(&mut self, accepted: Option<Files>) -> Vec<Step> {
+        match &self.phase {
+            Phase::Starting { trying, .. } => self.active = Some(trying.clone()),
+            Phase::Settled => {}
+            Phase::Rehearsing | Phase::Trying(_) => return Vec::new(),
+        }
+        self.phase = Phase::Settled;
+        // What is good is for another to say now.
+        self.good = None;
+        let Some(accepted) = accepted else {
+            return Vec::new();
+        };
+        self.last_good = Some(accepted.clone());
+        if accepted == self.mounted {
+            self.apply();
+        } else {
+            self.verdict = Verdict::Pending;
+        }
+        if self.active.as_ref() == Some(&accepted) {
+            return Vec::new();
+        }
+        self.active = Some(accepted.clone());
+        vec![Step::Install(accepted), Step::Hangup]
+    }
+
+    /// The daemon has taken what it was asked to take.
+    pub fn taken(&mut self) {
+        match std::mem::replace(&mut self.phase, Phase::Settled) {
+            Phase::Rehearsing => self.rehearsed = true,
+            Phase::Trying(files) => {
+                // The mounted files may have changed in the meantime; then they are next.
+                if files == self.mounted {
+                    self.apply();
+                }
+                self.good = Some(files.clone());
+                self.active = Some(files);
+                self.rehearsed = false;
+            }
+            other => self.phase = other,
+        }
     }
 
     /// The daemon went on with what it had and said why.
     pub fn refused(&mut self, why: &str) -> Vec<Step> {
-        let Phase::Trying(_) = self.phase else {
-            return Vec::new();
-        };
-        self.phase = Phase::Settled;
-        self.verdict = Verdict::Refused;
-        why.clone_into(&mut self.message);
+        match std::mem::replace(&mut self.phase, Phase::Settled) {
+            Phase::Rehearsing => self.refuse(why),
+            Phase::Trying(files) => {
+                if files == self.mounted {
+                    self.refuse(why);
+                }
+                self.rehearsed = false;
+            }
+            other => {
+                self.phase = other;
+                return Vec::new();
+            }
+        }
         self.active.clone().map(Step::Install).into_iter().collect()
     }
 
-    /// The daemon ended.
-    pub fn ended(&mut self, why: &str) -> Vec<Step> {
-        match std::mem::replace(&mut self.phase, Phase::Settled) {
-            Phase::Starting {
-                fallback: Some(good), ..
-            } => {
-                self.verdict = Verdict::Refused;
-                why.clone_into(&mut self.message);
-                let files = good.with_keys_of(&self.mounted);
-                self.phase = Phase::Starting {
-                    trying: files.clone(),
-                    fallback: None,
-                };
-                vec![Step::Install(files), Step::Start]
-            }
-            Phase::Starting { fallback: None, .. } | Phase::Settled | Phase::Trying(_) => vec![Step::GiveUp],
-        }
+    /// The daemon ended. Without an answer there is nothing left to try.
+    pub fn ended(&mut self, why: &str) -> Option<Vec<Step>> {
+        let Phase::Starting { fallback, .. } = &mut self.phase else {
+            return None;
+        };
+        let good = fallback.take()?;
+        self.refuse(why);
+        Some(self.start(good, None))
     }
 
-    /// The mounted files are these now. `may_try` is false on a standby, which waits for what the primary accepted.
-    pub fn mounted(&mut self, files: Files, may_try: bool) -> Vec<Step> {
-        let known = files.hash() == self.mounted.hash();
-        if !matches!(self.phase, Phase::Settled) || (known && self.verdict != Verdict::Pending) {
-            return Vec::new();
-        }
-        self.mounted = files.clone();
-        if self.active.as_ref().map(Files::hash) == Some(files.hash()) {
-            self.verdict = Verdict::Applied;
-            self.message.clear();
-            return Vec::new();
-        }
-        self.verdict = Verdict::Pending;
-        self.message.clear();
-        if !may_try {
-            return Vec::new();
-        }
-        self.phase = Phase::Trying(files.clone());
-        vec![Step::Install(files), Step::Hangup]
-    }
-
-    /// On a standby: the primary has accepted these.
-    pub fn accepted_elsewhere(&mut self, files: &Files) -> Vec<Step> {
-        let settled = matches!(self.phase, Phase::Settled);
-        if !settled || self.active.as_ref().map(Files::hash) == Some(files.hash()) {
-            return Vec::new();
-        }
-        let files = files.with_keys_of(&self.mounted);
-        self.last_good = Some(files.without_keys());
-        self.phase = Phase::Trying(files.clone());
-        vec![Step::Install(files), Step::Hangup]
-    }
-
-    /// Whether a verdict is awaited.
+    /// Whether an answer is awaited.
     pub fn is_trying(&self) -> bool {
-        matches!(self.phase, Phase::Trying(_))
+        matches!(self.phase, Phase::Rehearsing | Phase::Trying(_))
+    }
+
+    /// What is good but not kept yet.
+    pub fn to_keep(&self) -> Option<&Files> {
+        self.good
+            .as_ref()
+            .filter(|good| self.last_good.as_ref() != Some(good))
+    }
+
+    /// What was to be kept is kept.
+    pub fn kept(&mut self) {
+        self.last_good.clone_from(&self.good);
     }
 
     /// The report for those who ask.
@@ -204,131 +304,4 @@ pub struct Report {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::files::tests::files;
-
-    fn conf(text: &str) -> Files {
-        files(&[("slurm.conf", text), ("slurm.key", "k")])
-    }
-
-    fn running(text: &str) -> Transaction {
-        let (mut transaction, _) = Transaction::begin(conf(text), None);
-        transaction.ready();
-        transaction
-    }
-
-    #[test]
-    fn the_first_start_keeps_what_worked() {
-        let (mut transaction, steps) = Transaction::begin(conf("1"), None);
-        assert_eq!(steps, [Step::Install(conf("1")), Step::Start]);
-        assert_eq!(transaction.ready(), [Step::Keep(conf("1").without_keys())]);
-        assert_eq!(transaction.report().verdict, Verdict::Applied);
-    }
-
-    #[test]
-    fn a_first_start_that_fails_gives_up() {
-        let (mut transaction, _) = Transaction::begin(conf("bad"), None);
-        assert_eq!(transaction.ended("fatal: no"), [Step::GiveUp]);
-    }
-
-    #[test]
-    fn a_start_with_bad_files_falls_back_and_says_so() {
-        let good = conf("1").without_keys();
-        let (mut transaction, _) = Transaction::begin(conf("bad"), Some(good));
-        assert_eq!(
-            transaction.ended("fatal: no"),
-            [Step::Install(conf("1")), Step::Start]
-        );
-        assert_eq!(transaction.ready(), []);
-        let report = transaction.report();
-        assert_eq!(
-            (report.verdict, report.message.as_str()),
-            (Verdict::Refused, "fatal: no")
-        );
-        assert_eq!(report.active, conf("1").hash());
-        assert_eq!(report.candidate, conf("bad").hash());
-    }
-
-    #[test]
-    fn a_fallback_that_fails_too_gives_up() {
-        let (mut transaction, _) = Transaction::begin(conf("bad"), Some(conf("1").without_keys()));
-        transaction.ended("fatal: no");
-        assert_eq!(transaction.ended("fatal: still no"), [Step::GiveUp]);
-    }
-
-    #[test]
-    fn a_good_change_is_tried_and_kept() {
-        let mut transaction = running("1");
-        assert_eq!(
-            transaction.mounted(conf("2"), true),
-            [Step::Install(conf("2")), Step::Hangup]
-        );
-        assert_eq!(transaction.report().verdict, Verdict::Pending);
-        assert_eq!(transaction.ready(), [Step::Keep(conf("2").without_keys())]);
-        assert_eq!(transaction.report().verdict, Verdict::Applied);
-    }
-
-    #[test]
-    fn a_bad_change_is_taken_back_and_not_tried_again() {
-        let mut transaction = running("1");
-        transaction.mounted(conf("bad"), true);
-        assert_eq!(transaction.refused("fatal: bad"), [Step::Install(conf("1"))]);
-        assert_eq!(transaction.mounted(conf("bad"), true), []);
-        let report = transaction.report();
-        assert_eq!(
-            (report.verdict, report.message.as_str()),
-            (Verdict::Refused, "fatal: bad")
-        );
-        assert_eq!(report.last_good, conf("1").hash());
-        // Taking the change back is all it needs.
-        assert_eq!(transaction.mounted(conf("1"), true), []);
-        assert_eq!(transaction.report().verdict, Verdict::Applied);
-    }
-
-    #[test]
-    fn a_change_in_the_middle_of_another_waits_its_turn() {
-        let mut transaction = running("1");
-        transaction.mounted(conf("2"), true);
-        assert_eq!(transaction.mounted(conf("3"), true), []);
-        transaction.ready();
-        assert_eq!(
-            transaction.mounted(conf("3"), true),
-            [Step::Install(conf("3")), Step::Hangup]
-        );
-    }
-
-    #[test]
-    fn a_standby_waits_for_the_primary() {
-        let mut transaction = running("1");
-        assert_eq!(transaction.mounted(conf("2"), false), []);
-        assert_eq!(transaction.report().verdict, Verdict::Pending);
-        let accepted = conf("2").without_keys();
-        assert_eq!(
-            transaction.accepted_elsewhere(&accepted),
-            [Step::Install(conf("2")), Step::Hangup]
-        );
-        transaction.ready();
-        assert_eq!(transaction.report().verdict, Verdict::Applied);
-        // The primary died before it tried: whoever is primary now does.
-        let mut transaction = running("1");
-        transaction.mounted(conf("2"), false);
-        assert_eq!(
-            transaction.mounted(conf("2"), true),
-            [Step::Install(conf("2")), Step::Hangup]
-        );
-    }
-
-    #[test]
-    fn a_changed_key_alone_is_no_change() {
-        let mut transaction = running("1");
-        let rotated = files(&[("slurm.conf", "1"), ("slurm.key", "other")]);
-        assert_eq!(transaction.mounted(rotated, true), []);
-    }
-
-    #[test]
-    fn a_crash_later_on_ends_the_container() {
-        let mut transaction = running("1");
-        assert_eq!(transaction.ended("fatal: disk"), [Step::GiveUp]);
-    }
-}
+mod tests;

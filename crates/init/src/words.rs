@@ -36,10 +36,18 @@ pub fn split(args: &[String], variable: impl Fn(&str) -> Option<String>) -> Resu
                 }
             }
             '"' => quoted(&mut rest, word.get_or_insert_default(), &variable)?,
-            '\\' => word
-                .get_or_insert_default()
-                .push(rest.next().ok_or(Error::TrailingBackslash)?),
-            '$' => expand(&mut rest, word.get_or_insert_default(), &variable),
+            '\\' => match rest.next().ok_or(Error::TrailingBackslash)? {
+                '\n' => {}
+                c => word.get_or_insert_default().push(c),
+            },
+            '$' => {
+                let mut value = String::new();
+                expand(&mut rest, &mut value, &variable);
+                // Nothing is no word, unless it is quoted.
+                if !value.is_empty() {
+                    word.get_or_insert_default().push_str(&value);
+                }
+            }
             c => word.get_or_insert_default().push(c),
         }
     }
@@ -59,6 +67,7 @@ fn quoted(
             '"' => return Ok(()),
             '$' => expand(rest, word, variable),
             '\\' => match rest.next().ok_or(Error::Unclosed('"'))? {
+                '\n' => {}
                 c @ ('"' | '\\' | '$' | '`') => word.push(c),
                 c => word.extend(['\\', c]),
             },
@@ -110,7 +119,8 @@ mod tests {
     #[case::the_peers_splice(&["--conf", r#"'Features=x Topology='"$TOPOLOGY"''"#], &["--conf", "Features=x Topology=default:rack 1"])]
     #[case::a_value_is_never_split_again(&["$EVIL"], &["'; rm -rf $HOME"])]
     #[case::braces(&["a${TOPOLOGY}b"], &["adefault:rack 1b"])]
-    #[case::unset_is_nothing(&["[$NOPE]", "''"], &["[]", ""])]
+    #[case::unset_is_nothing(&["[$NOPE]", "''", "$NOPE", "\"$NOPE\""], &["[]", "", ""])]
+    #[case::continued_lines(&["a \\\n b", "\"c\\\nd\""], &["a", "b", "cd"])]
     #[case::lone_dollar(&["$", "$1", "${", "a$"], &["$", "$1", "${", "a$"])]
     #[case::single_quotes_keep_everything(&[r"'\$X'"], &[r"\$X"])]
     #[case::escapes(&[r#"a\ b "c\"d\n""#], &["a b", r#"c"d\n"#])]

@@ -1,0 +1,114 @@
+use super::*;
+
+/// A manager whose events are sent by the test.
+fn manager() -> Manager {
+    let (sender, incoming) = channel();
+    Manager {
+        incoming,
+        sender,
+        notify: None,
+        events: VecDeque::new(),
+        main: Some(100),
+        fatal: None,
+        error: None,
+        beside: Vec::new(),
+        stop_signal: Signal::TERM,
+        stopping: false,
+    }
+}
+
+fn notify(sender: i32, main_pid: i32) -> Incoming {
+    Incoming::Notify(Message {
+        sender: Some(sender),
+        ready: true,
+        main_pid: Some(main_pid),
+    })
+}
+
+fn said(text: &str) -> Incoming {
+    Incoming::Said(Said::Fatal(text.to_owned()))
+}
+
+const AT_ONCE: Duration = Duration::ZERO;
+
+#[test]
+fn only_the_daemon_itself_says_who_takes_over() {
+    let mut manager = manager();
+    manager.take(notify(666, 667));
+    assert_eq!((manager.main(), manager.next(AT_ONCE)), (Some(100), None));
+    manager.take(notify(100, 101));
+    assert_eq!(
+        (manager.main(), manager.next(AT_ONCE)),
+        (Some(101), Some(Event::Ready))
+    );
+    manager.take(notify(100, 102));
+    assert_eq!(manager.main(), Some(101), "it has no say any more");
+}
+
+#[test]
+fn a_stop_reaches_the_process_that_took_over_meanwhile() {
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    let mut manager = manager();
+    manager.main = Some(pid);
+    manager.stopping = true;
+    manager.take(notify(pid, pid));
+    let status = child.wait().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(SIGTERM)
+    );
+}
+
+#[test]
+fn signals_become_events() {
+    let mut manager = manager();
+    for signal in [SIGTERM, SIGHUP, SIGINT] {
+        manager.sender.send(Incoming::Signal(signal)).unwrap();
+    }
+    let events: Vec<_> = (0..4).map(|_| manager.next(AT_ONCE)).collect();
+    assert_eq!(
+        events,
+        [Some(Event::Stop), Some(Event::Reload), Some(Event::Stop), None]
+    );
+}
+
+#[test]
+fn the_last_words_are_waited_for_and_nothing_else_is_lost() {
+    let mut manager = manager();
+    manager.sender.send(Incoming::Signal(SIGTERM)).unwrap();
+    let sender = manager.sender.clone();
+    let late = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        sender.send(said("fatal: why")).unwrap();
+    });
+    manager.hear_last_words();
+    late.join().unwrap();
+    assert_eq!(manager.reason(), Some("fatal: why"));
+    assert_eq!(manager.next(AT_ONCE), Some(Event::Stop));
+}
+
+#[test]
+fn nobody_waits_for_words_when_the_log_has_ended() {
+    let mut manager = manager();
+    manager
+        .sender
+        .send(Incoming::Said(Said::Error("error: x".to_owned())))
+        .unwrap();
+    manager.sender.send(Incoming::LogEnded).unwrap();
+    manager.sender.send(said("fatal: of the next one")).unwrap();
+    manager.hear_last_words();
+    assert_eq!(manager.reason(), Some("error: x"));
+}
+
+#[test]
+fn a_fatal_line_outweighs_later_errors_until_it_is_forgotten() {
+    let mut manager = manager();
+    manager.take(said("fatal: why"));
+    manager.take(Incoming::Said(Said::Error("error: later".to_owned())));
+    assert_eq!(manager.reason(), Some("fatal: why"));
+    manager.forget_reasons();
+    assert_eq!(manager.reason(), None);
+    manager.take(Incoming::Said(Said::Resumed));
+    assert_eq!(manager.next(AT_ONCE), Some(Event::Resumed));
+}

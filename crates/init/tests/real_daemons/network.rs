@@ -1,0 +1,151 @@
+//! The network that pods are in, on a machine of their own. Nothing is written to Slurm's root file system. Everything
+//! ends with the [`Network`], or with the test process, however that ends.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+const VARIABLE: &str = "KEELSON_TEST_SLURM_ROOT_2605";
+
+/// Every pod's name and the last number of its address.
+pub const HOSTS: [(&str, u8); 7] = [
+    ("c0", 10),
+    ("c1", 11),
+    ("w0", 20),
+    ("db", 30),
+    ("maria", 31),
+    ("rest", 40),
+    ("login", 50),
+];
+
+/// What anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Runs a test where there is a Slurm to run it with. In CI that must be so: a test that did not run must not look like
+/// one that passed.
+pub fn with_slurm(test: impl FnOnce(&Network) -> Result<()>) -> Result<()> {
+    let Some(root) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
+        ensure!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "{VARIABLE} is not set"
+        );
+        eprintln!("not run: {VARIABLE} does not name a root file system that holds Slurm");
+        return Ok(());
+    };
+    let network = Network::start(root)?;
+    let result = test(&network);
+    if result.is_err() {
+        network.print_logs();
+    }
+    result
+}
+
+/// Asks until the answer is yes.
+pub fn eventually(what: &str, mut ask: impl FnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let answer = ask();
+        if matches!(answer, Ok(true)) {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            bail!("not within {PATIENCE:?}: {what} ({answer:?})");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The network that pods are in, and their machine.
+#[derive(Debug)]
+pub struct Network {
+    /// Slurm's root file system.
+    pub root: PathBuf,
+    /// Ends all name spaces when its standard input closes.
+    holder: Child,
+    /// The first process inside, by the number that it has here.
+    pub inside: u32,
+    work: tempfile::TempDir,
+}
+
+const HOLDER: &str = r#"
+set -e
+mount -t tmpfs -o mode=755 tmpfs "$1"
+ip link set lo up
+ip link add bridge type bridge
+ip link set bridge up
+read -r pid _ < /proc/self/stat
+# What follows must see its own processes, not the machine's.
+mount -t proc proc /proc
+echo "$pid"
+while read -r _; do :; done
+"#;
+
+impl Network {
+    fn start(root: PathBuf) -> Result<Self> {
+        let work = tempfile::tempdir()?;
+        let mut holder = Command::new("unshare")
+            .args(["--net", "--mount", "--pid", "--fork", "--kill-child"])
+            .args(["sh", "-c", HOLDER, "network"])
+            .arg(work.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().context("no output")?).read_line(&mut line)?;
+        let inside = line
+            .trim()
+            .parse()
+            .context("the network could not be made; root is needed")?;
+        Ok(Self {
+            root,
+            holder,
+            inside,
+            work,
+        })
+    }
+
+    /// Whether Slurm's root file system has this.
+    pub fn has(&self, path: &str) -> bool {
+        self.root.join(path).symlink_metadata().is_ok()
+    }
+
+    /// A directory that pods can share, as it is seen from here. It belongs to Slurm's user.
+    pub fn volume(&self, name: &str) -> Result<PathBuf> {
+        let path = self.seen(&self.directory(name));
+        fs::create_dir_all(&path)?;
+        chown(&path, Some(401), Some(401))?;
+        Ok(path)
+    }
+
+    /// A directory of the network's machine, as it is seen there.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        self.work.path().join(name)
+    }
+
+    /// A path of the network's machine, as it is seen from here.
+    pub fn seen(&self, path: &Path) -> PathBuf {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        Path::new(&format!("/proc/{}/root", self.inside)).join(path)
+    }
+
+    fn print_logs(&self) {
+        for (name, _) in HOSTS {
+            let log = self.seen(&self.directory(name).join("log"));
+            if let Ok(log) = fs::read_to_string(log) {
+                eprintln!("--- {name} printed:\n{log}");
+            }
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
