@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::catalogue::File;
-use crate::merge::{Error, Piece, Rendered, merge};
+use crate::merge::{Piece, merge};
+use crate::rendered::{Error, Rendered};
 use crate::syntax::parse;
 
 /// How slurmd uses control groups.

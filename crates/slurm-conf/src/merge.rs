@@ -3,127 +3,10 @@
 //! a finding.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::catalogue::{File, Shape};
-use crate::syntax::{Document, Origin, Pair, Problem, Statement};
-use crate::value::ValueError;
-
-/// A file's bytes, and what of the user's text did not reach them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rendered {
-    /// The whole file.
-    pub text: String,
-    /// The user's lines that are not used, by line.
-    pub findings: Vec<Finding>,
-}
-
-/// A line of the user's that is not used as written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Where it stands.
-    pub origin: Origin,
-    /// The parameter, as written.
-    pub key: String,
-    /// Why it is not used.
-    pub kind: FindingKind,
-}
-
-/// Why a line of the user's is not used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FindingKind {
-    /// The operator needs another value.
-    Required {
-        /// What the file holds.
-        ours: String,
-    },
-    /// The parameter must not be set at all here.
-    Refused {
-        /// The reason, as the rest of a sentence.
-        why: &'static str,
-    },
-    /// Another line of the user's sets the same parameter: Slurm takes the last, sshd the first.
-    Superseded {
-        /// The line that counts.
-        by: Origin,
-    },
-    /// The operator writes a record of that name.
-    NameTaken {
-        /// The record's name.
-        name: String,
-    },
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { origin, key, kind } = self;
-        match kind {
-            FindingKind::Required { ours } => {
-                write!(f, "{origin}: {key} is not used, the operator needs {ours}")
-            }
-            FindingKind::Refused { why } => write!(f, "{origin}: {key} is not used, {why}"),
-            FindingKind::Superseded { by } => write!(f, "{origin}: {key} is not used, {by} counts"),
-            FindingKind::NameTaken { name } => {
-                write!(
-                    f,
-                    "{origin}: {key}={name} is not used, the operator writes a {key} of that name"
-                )
-            }
-        }
-    }
-}
-
-/// Why no file can be written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The user's text cannot be read.
-    #[error("{}", list(.0))]
-    Unreadable(Vec<Problem>),
-    /// A value that the operator was given cannot stand in the file.
-    #[error("{field} {source}")]
-    Value {
-        /// Which value.
-        field: String,
-        /// What is wrong with it.
-        source: ValueError,
-    },
-    /// Slurm ends with an error on two records of the same name.
-    #[error("{second}: {key}={name} repeats {first}")]
-    Repeated {
-        /// The record's key.
-        key: String,
-        /// The record's name.
-        name: String,
-        /// The first of them.
-        first: Origin,
-        /// The second of them.
-        second: Origin,
-    },
-    /// The rest of a partition line cannot be read.
-    #[error("the partition config of {nodeset}: {source}")]
-    PartitionConfig {
-        /// The node set that it belongs to.
-        nodeset: String,
-        /// What is wrong with it.
-        source: crate::syntax::SyntaxError,
-    },
-    /// A topology that does not hang together.
-    #[error("topology {topology}: {reason}")]
-    Topology {
-        /// The topology's name.
-        topology: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
-fn list(problems: &[Problem]) -> String {
-    problems
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
-}
+use crate::rendered::{Error, Finding, FindingKind, Rendered};
+use crate::syntax::{Document, Origin, Pair, Statement};
 
 /// How a parameter of the operator's stands against the user's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,7 +74,7 @@ pub(crate) fn merge(
     merge.header(user);
 
     let mut singles = merge.singles(file, user, refusals);
-    let names = record_names(&pieces);
+    let names = record_names(file, &pieces)?;
     for piece in pieces {
         match piece {
             Piece::Title(title) => merge.title(title),
@@ -213,15 +96,27 @@ pub(crate) fn merge(
     })
 }
 
-/// The names of the operator's records that may not stand twice.
-fn record_names(pieces: &[Piece]) -> BTreeSet<(String, String)> {
-    pieces
-        .iter()
-        .filter_map(|piece| match piece {
-            Piece::Record(s) => Some((s.head.key.to_ascii_lowercase(), s.head.value.clone())),
-            Piece::Title(_) | Piece::Parameter { .. } => None,
-        })
-        .collect()
+/// The operator's records by key and name, none of which may stand twice where Slurm ends on that.
+fn record_names(file: File, pieces: &[Piece]) -> Result<BTreeSet<(String, String)>, Error> {
+    let mut names = BTreeSet::new();
+    for piece in pieces {
+        let Piece::Record(Statement {
+            head: Pair { key, value },
+            ..
+        }) = piece
+        else {
+            continue;
+        };
+        let identity = (key.to_ascii_lowercase(), value.clone());
+        if must_be_unique(file, &identity) && names.contains(&identity) {
+            return Err(Error::Twice {
+                key: key.clone(),
+                name: value.clone(),
+            });
+        }
+        names.insert(identity);
+    }
+    Ok(names)
 }
 
 fn refusal_of(refusals: &[Refusal], key: &str) -> Option<&'static str> {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalogue::File;
-use crate::merge::{Error, Piece, Refusal, Rendered, merge};
+use crate::merge::{Piece, Refusal, merge};
+use crate::rendered::{Error, Rendered};
 use crate::sizing;
-use crate::syntax::{Statement, parse, parse_pairs};
-use crate::value::encode_name;
+use crate::syntax::{Document, Statement, SyntaxError, parse, parse_pairs};
+use crate::value::{ValueError, encode_name};
 
 /// Where the files of one cluster lie in every pod.
 const ETC: &str = "/etc/slurm";
@@ -146,6 +147,12 @@ pub fn render(conf: &SlurmConf) -> Result<Rendered, Error> {
     } = conf;
     let user = parse(File::Slurm, extra_conf, included_files).map_err(Error::Unreadable)?;
     let cluster_name = name("the cluster name", cluster_name)?;
+    if hosts.is_empty() {
+        return Err(Error::Value {
+            field: "the list of controllers".into(),
+            source: ValueError::Empty,
+        });
+    }
     let single = hosts.len() == 1;
 
     let mut pieces = vec![
@@ -347,6 +354,13 @@ fn partition_line(nodeset: &str, partition: &Partition) -> Result<Statement, Err
         nodeset: nodeset.to_owned(),
         source,
     })?;
+    if let Some(misplaced) = attributes.iter().find(|attribute| attribute.is("PartitionName")) {
+        let source = SyntaxError::Misplaced(misplaced.key.clone());
+        return Err(Error::PartitionConfig {
+            nodeset: nodeset.to_owned(),
+            source,
+        });
+    }
     let mut line = Statement::new("PartitionName", nodeset).with("Nodes", nodeset);
     for attribute in attributes {
         line.set_attribute(&attribute.key, &attribute.value);
@@ -358,7 +372,7 @@ fn partition_line(nodeset: &str, partition: &Partition) -> Result<Statement, Err
 }
 
 /// Keeps what a job still names, unless the new file has it anyway.
-fn retained_pieces(retained: &[Statement], pieces: &[Piece], user: &crate::syntax::Document) -> Vec<Piece> {
+fn retained_pieces(retained: &[Statement], pieces: &[Piece], user: &Document) -> Vec<Piece> {
     let same = |a: &Statement, b: &Statement| a.head.is(&b.head.key) && a.head.value == b.head.value;
     let written = |statement: &Statement| {
         pieces

@@ -1,5 +1,5 @@
 use super::*;
-use crate::merge::FindingKind;
+use crate::rendered::FindingKind;
 use insta::assert_snapshot;
 use pretty_assertions::assert_eq;
 use proptest::prelude::*;
@@ -186,6 +186,36 @@ fn two_partitions_of_one_name_are_refused_because_slurmctld_would_end() {
         render(&conf).unwrap_err().to_string(),
         "line 3: partitionname=a repeats line 1"
     );
+}
+
+#[test]
+fn a_partition_config_is_about_its_own_partition() {
+    let partition = Some(Partition {
+        config: "Default=YES PartitionName=other".into(),
+        leaving: false,
+    });
+    let nodesets = vec![NodeSet {
+        name: "x".into(),
+        feature: "x".into(),
+        partition,
+    }];
+    let error = render(&SlurmConf { nodesets, ..small() }).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the partition config of x: PartitionName cannot stand here"
+    );
+}
+
+#[test]
+fn two_node_sets_of_one_name_and_no_controller_are_refused() {
+    let nodesets = [small().nodesets, small().nodesets].concat();
+    let error = render(&SlurmConf { nodesets, ..small() }).unwrap_err();
+    assert_eq!(error.to_string(), "NodeSet=slinky would stand twice");
+    render(&SlurmConf {
+        hosts: Vec::new(),
+        ..small()
+    })
+    .unwrap_err();
 }
 
 #[rstest]

@@ -151,6 +151,9 @@ pub enum SyntaxError {
     /// Slurm takes one parameter a line, except for records.
     #[error("{1:?} stands behind {0}, which takes a line of its own")]
     Trailing(String, String),
+    /// A key that begins a line of its own.
+    #[error("{0} cannot stand here")]
+    Misplaced(String),
     /// A quote that is not closed, or not at the end of its value.
     #[error("the value of {0} has a stray double quote")]
     StrayQuote(String),
