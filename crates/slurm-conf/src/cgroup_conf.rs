@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::catalogue::File;
-use crate::merge::{Piece, merge};
-use crate::rendered::{Error, Rendered};
+use crate::merge::{Error, Piece, Rendered, merge};
 use crate::syntax::parse;
 
 /// How slurmd uses control groups.

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::catalogue::File;
 use crate::hostlist::Hostlist;
-use crate::merge::{Piece, merge};
-use crate::rendered::{Error, Rendered};
+use crate::merge::{Error, Piece, Rendered, merge};
 use crate::syntax::{Statement, parse};
 use crate::value::encode_name;
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::catalogue::File;
-use crate::merge::{Piece, merge};
-use crate::rendered::{Error, Rendered};
+use crate::merge::{Error, Piece, Rendered, merge};
 use crate::slurm_conf::auth_pieces;
 use crate::syntax::parse;
 use crate::value::{encode, encode_name};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::rendered::{Error, Finding, FindingKind, Rendered};
+use crate::merge::{Error, Finding, FindingKind, Rendered};
 use crate::syntax::{Origin, Problem, SyntaxError};
 
 /// Which sshd it is for.

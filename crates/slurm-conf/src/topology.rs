@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::hostlist::Hostlist;
-use crate::rendered::Error;
+use crate::merge::Error;
 use crate::value::encode_name;
 
 /// The most nodes that a ring takes.

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalogue::File;
-use crate::merge::{Piece, Refusal, merge};
-use crate::rendered::{Error, Rendered};
+use crate::merge::{Error, Piece, Refusal, Rendered, merge};
 use crate::sizing;
 use crate::syntax::{Document, Statement, SyntaxError, parse, parse_pairs};
 use crate::value::{ValueError, encode_name};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::rendered::FindingKind;
+use crate::merge::FindingKind;
 use insta::assert_snapshot;
 use pretty_assertions::assert_eq;
 use proptest::prelude::*;

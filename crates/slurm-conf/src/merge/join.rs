@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Error, Finding, FindingKind, Rendered};
 use crate::catalogue::{File, Shape};
-use crate::rendered::{Error, Finding, FindingKind, Rendered};
 use crate::syntax::{Document, Origin, Pair, Statement};
 
 /// How a parameter of the operator's stands against the user's.

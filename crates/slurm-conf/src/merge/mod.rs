@@ -1,9 +1,14 @@
-//! What a writer gives back: the file, and what of the user's text did not reach it, or why there is no file.
+//! The operator's text and the user's become one file. What a writer gives back is that file with what of the
+//! user's text did not reach it, or why there is no file.
+
+mod join;
 
 use std::fmt;
 
 use crate::syntax::{Origin, Problem, SyntaxError};
 use crate::value::ValueError;
+
+pub(crate) use join::{Piece, Refusal, merge};
 
 /// A file's bytes, and what of the user's text did not reach them.
 #[derive(Debug, Clone, PartialEq, Eq)]
