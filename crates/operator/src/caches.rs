@@ -11,8 +11,6 @@ use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use keelson_runtime::{Cache, Key};
 use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 
-/// Objects of one namespace.
-pub const NAMESPACE: &str = "namespace";
 /// Children by `namespace/kind/name` of the controlling owner.
 pub const OWNER: &str = "owner";
 /// Objects by `namespace/name` of the Controller that they belong to.
@@ -77,7 +75,10 @@ impl Default for Caches {
     }
 }
 
-fn cache<K: ResourceExt>(indexes: &[(&'static str, fn(&K) -> Vec<String>)]) -> Arc<Cache<K>> {
+/// An index: its name, and the values under which an object is found.
+type Index<K> = (&'static str, fn(&K) -> Vec<String>);
+
+fn cache<K: ResourceExt>(indexes: &[Index<K>]) -> Arc<Cache<K>> {
     Arc::new(Cache::new(indexes))
 }
 

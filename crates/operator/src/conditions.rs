@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub enum Holds {
     Yes,
     No,
-    Unknown,
 }
 
 impl Holds {
@@ -16,7 +15,6 @@ impl Holds {
         match self {
             Self::Yes => "True",
             Self::No => "False",
-            Self::Unknown => "Unknown",
         }
     }
 }

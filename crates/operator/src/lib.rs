@@ -17,6 +17,7 @@ mod restapi;
 mod run;
 mod secrets;
 mod slurm;
+mod teardown;
 mod token;
 mod triggers;
 mod watches;

@@ -68,7 +68,27 @@ impl Triggers {
     /// A NodeSet changed: itself; slurm.conf names its partition; siblings share the workers' Service with it.
     pub fn nodeset(&self, key: &Key, controller: &str) {
         self.queues.nodeset.add(key.clone());
-        self.queues.controller.add(Key::new(&key.namespace, controller));
+        let controller = Key::new(&key.namespace, controller);
+        for restapi in self.caches.restapis.find(CONTROLLER, &controller.to_string()) {
+            if restapi.metadata.deletion_timestamp.is_some() {
+                self.queues.restapi.add(Key::of(restapi.as_ref()));
+            }
+        }
+        self.queues.controller.add(controller);
+    }
+
+    /// A LoginSet changed: itself, and a Controller that waits for it to go.
+    pub fn loginset(&self, key: &Key, controller: &str) {
+        self.queues.loginset.add(key.clone());
+        let controller = Key::new(&key.namespace, controller);
+        if self
+            .caches
+            .controllers
+            .get(&controller)
+            .is_some_and(|c| c.metadata.deletion_timestamp.is_some())
+        {
+            self.queues.controller.add(controller);
+        }
     }
 
     /// A Secret or ConfigMap changed: whoever refers to it, directly or through its Controller.

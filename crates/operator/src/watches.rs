@@ -34,10 +34,16 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
     let on = triggers;
 
     watches.custom(&subscriber(controllers, on, |on, controller| {
-        on.controller(&Key::of(controller))
+        on.controller(&Key::of(controller));
+        if let Some(accounting) = &controller.spec.accounting_ref {
+            on.queues.accounting.add(Key::new(
+                controller.namespace().unwrap_or_default(),
+                &accounting.name,
+            ));
+        }
     }));
     watches.custom(&subscriber(accountings, on, |on, accounting| {
-        on.accounting(&Key::of(accounting))
+        on.accounting(&Key::of(accounting));
     }));
     watches.custom(&subscriber(restapis, on, |on, restapi| {
         on.restapi(&Key::of(restapi), &restapi.spec.controller_ref.name);
@@ -46,28 +52,19 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         on.nodeset(&Key::of(nodeset), &nodeset.spec.controller_ref.name);
     }));
     watches.custom(&subscriber(loginsets, on, |on, loginset| {
-        on.queues.loginset.add(Key::of(loginset))
+        on.loginset(&Key::of(loginset), &loginset.spec.controller_ref.name);
     }));
     watches.custom(&subscriber(tokens, on, |on, token| {
-        on.queues.token.add(Key::of(token))
+        on.queues.token.add(Key::of(token));
     }));
 
     let children = Config::default().any_semantic();
-    watches.namespaced(
-        &children,
-        &subscriber(stateful_sets, on, |on, child| on.child(child)),
-    );
-    watches.namespaced(
-        &children,
-        &subscriber(deployments, on, |on, child| on.child(child)),
-    );
-    watches.namespaced(&children, &subscriber(services, on, |on, child| on.child(child)));
-    watches.namespaced(
-        &children,
-        &subscriber(disruption_budgets, on, |on, child| on.child(child)),
-    );
-    watches.namespaced(&children, &subscriber(revisions, on, |on, child| on.child(child)));
-    watches.namespaced(&children, &subscriber(claims, on, |on, child| on.child(child)));
+    watches.namespaced(&children, &subscriber(stateful_sets, on, Triggers::child));
+    watches.namespaced(&children, &subscriber(deployments, on, Triggers::child));
+    watches.namespaced(&children, &subscriber(services, on, Triggers::child));
+    watches.namespaced(&children, &subscriber(disruption_budgets, on, Triggers::child));
+    watches.namespaced(&children, &subscriber(revisions, on, Triggers::child));
+    watches.namespaced(&children, &subscriber(claims, on, Triggers::child));
     // Only pods of Slurm: a cluster's other pods are many and none of ours.
     let of_slurm = format!(
         "{} in ({},{},{})",

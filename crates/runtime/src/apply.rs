@@ -325,6 +325,36 @@ impl Writer {
         .await
     }
 
+    /// Adds or removes a finalizer, unless it is so already. Fails when the object has changed since it was read: the
+    /// list of finalizers is everybody's.
+    pub async fn finalizer<K>(&self, object: &K, name: &str, wanted: bool) -> Result<Option<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + fmt::Debug,
+    {
+        let mut finalizers = object.finalizers().to_vec();
+        if finalizers.iter().any(|known| known == name) == wanted {
+            return Ok(None);
+        }
+        // The server takes no new finalizer once the object is on its way out.
+        if wanted && object.meta().deletion_timestamp.is_some() {
+            return Ok(None);
+        }
+        finalizers.retain(|known| known != name);
+        if wanted {
+            finalizers.push(name.to_owned());
+        }
+        let patch = json!({ "metadata": {
+            "finalizers": finalizers,
+            "resourceVersion": object.resource_version(),
+        } });
+        match self.merge(object, patch).await {
+            Ok(written) => Ok(Some(written)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Deletes exactly the object that was looked at. One that is gone already, or was replaced or changed since, is
     /// left alone: `Ok(false)`.
     pub async fn delete<K>(&self, object: &K) -> Result<bool, Error>

@@ -17,7 +17,7 @@ use keelson_api::{
 use keelson_runtime::apply::Desired;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_conf::{merge as conf_merge, slurmdbd_conf as conf};
+use slurm_conf::slurmdbd_conf as conf;
 
 use super::validate::Internal;
 use crate::children::{
@@ -32,7 +32,7 @@ use crate::children::{
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
-    Conf(#[from] conf_merge::Error),
+    Conf(#[from] slurm_conf::merge::Error),
     #[error(transparent)]
     Merge(#[from] MergeError),
 }
@@ -48,7 +48,7 @@ pub struct Children {
 }
 
 pub fn build(accounting: &Accounting, internal: &Internal) -> Result<Children, Error> {
-    let conf_merge::Rendered { text, findings } = conf::render(&internal.conf)?;
+    let slurm_conf::merge::Rendered { text, findings } = conf::render(&internal.conf)?;
     let mut files = BTreeMap::from([(file::SLURMDBD_CONF.to_owned(), text)]);
     let config = build_config(accounting, &files);
     // slurmdbd reads the key set once, when it starts, like its configuration.
@@ -176,7 +176,7 @@ fn pod_volumes(accounting: &Accounting, internal: &Internal) -> Vec<Value> {
     let jwks = internal.jwks.iter();
     sources.extend(jwks.map(|jwks| volume::jwks(&jwks.reference, file::JWKS)));
     vec![
-        volume::projected(volumes::SLURM_ETC, volume::OWNER_ONLY, sources),
+        volume::projected(volumes::SLURM_ETC, volume::OWNER_ONLY, &sources),
         volume::memory(volumes::RUN),
     ]
 }

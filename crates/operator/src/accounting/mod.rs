@@ -12,7 +12,9 @@ mod validate;
 
 use std::{sync::Arc, time::Duration};
 
+use keelson_api::well_known::finalizer;
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
+use kube::ResourceExt;
 use serde_json::json;
 
 use build::Children;
@@ -22,7 +24,12 @@ use observe::Observed;
 use status::Outcome;
 use validate::Validated;
 
-use crate::{context::Context, problem::Problem};
+use crate::{
+    caches::{REFERENCE, reference_value},
+    context::Context,
+    problem::Problem,
+    teardown::Teardown,
+};
 
 pub const MANAGER: &str = "slurm-operator/accounting";
 
@@ -35,8 +42,25 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(accounting) = context.caches.accountings.get(&key) else {
         return Ok(Requeue::OnChange);
     };
-    if accounting.metadata.deletion_timestamp.is_some() {
+    // Job records are written as long as a slurmctld runs.
+    let controllers = context.caches.controllers.find(
+        REFERENCE,
+        &reference_value("Accounting", &key.namespace, &key.name),
+    );
+    let users = controllers
+        .iter()
+        .map(|controller| format!("Controller {}", controller.name_any()));
+    let teardown = Teardown::of(accounting.as_ref(), users);
+    let held = teardown != Teardown::Done;
+    let written = writer
+        .finalizer(accounting.as_ref(), finalizer::IN_USE, held)
+        .await
+        .map_err(Error::Finalizer)?;
+    if !held {
         return Ok(Requeue::OnChange);
+    }
+    if let Some(written) = written {
+        context.caches.accountings.upsert(written);
     }
     let observed = observe::observe(&context, Arc::clone(&accounting)).await?;
     let built = decide(&observed);
@@ -54,7 +78,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(Problem { reason, message }) = status::problem(&observed, &outcome) {
         context.events.warning(accounting.as_ref(), reason, message);
     }
-    let status = status::compute(&observed, &outcome, context.clock.now());
+    let status = status::compute(&observed, &outcome, &teardown, context.clock.now());
     let written = writer
         .apply_status(accounting.as_ref(), &json!(accounting.status), &json!(status))
         .await

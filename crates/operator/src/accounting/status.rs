@@ -14,6 +14,7 @@ use super::{
 use crate::{
     conditions::{self, Finding},
     problem::Problem,
+    teardown::Teardown,
 };
 
 /// How far a reconcile came.
@@ -36,13 +37,20 @@ pub fn problem(observed: &Observed, outcome: &Outcome<'_>) -> Option<Problem> {
     }
 }
 
-pub fn compute(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> AccountingStatus {
+pub fn compute(
+    observed: &Observed,
+    outcome: &Outcome<'_>,
+    teardown: &Teardown,
+    now: Timestamp,
+) -> AccountingStatus {
     let accounting = &observed.accounting;
     let before = accounting.status.clone().unwrap_or_default();
     let generation = accounting.metadata.generation;
+    let mut findings = findings(observed, outcome);
+    findings.extend(teardown.finding());
     AccountingStatus {
         observed_generation: generation,
-        conditions: conditions::compute(&before.conditions, findings(observed, outcome), generation, now),
+        conditions: conditions::compute(&before.conditions, findings, generation, now),
         endpoints: vec![Endpoint {
             name: app::SLURMDBD.to_owned(),
             address: accounting.address().to_string(),

@@ -1,4 +1,8 @@
 //! From an Accounting as a user writes it to the objects and the status, without a cluster.
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "json! literals read better unborrowed"
+)]
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,6 +17,8 @@ use k8s_openapi::{
 use keelson_api::Accounting;
 use rstest::rstest;
 use serde_json::{Value, json};
+
+use crate::teardown::Teardown;
 
 use super::{
     build::Children,
@@ -183,7 +189,12 @@ fn an_external_slurmdbd_has_no_children() {
     let observed =
         observed(json!({ "external": true, "externalConfig": { "host": "dbd.example.com", "port": 7031 } }));
     assert!(decide(&observed).unwrap().is_none());
-    let status = status::compute(&observed, &Outcome::External, Timestamp::UNIX_EPOCH);
+    let status = status::compute(
+        &observed,
+        &Outcome::External,
+        &Teardown::Not,
+        Timestamp::UNIX_EPOCH,
+    );
     insta::assert_yaml_snapshot!("external-status", status);
 }
 
@@ -302,7 +313,8 @@ fn status_of(container: Value, log: Option<&str>) -> Value {
     json!(status::compute(
         &observed,
         &Outcome::Applied(&[]),
-        Timestamp::UNIX_EPOCH
+        &Teardown::Not,
+        Timestamp::UNIX_EPOCH,
     ))
 }
 
@@ -326,7 +338,12 @@ fn a_rollout_is_told_as_progress() {
     let set =
         json!({ "metadata": {}, "status": { "replicas": 1, "currentRevision": "a", "updateRevision": "b" } });
     observed.live.stateful_set = Some(Arc::new(serde_json::from_value(set).unwrap()));
-    let status = status::compute(&observed, &Outcome::Applied(&[]), Timestamp::UNIX_EPOCH);
+    let status = status::compute(
+        &observed,
+        &Outcome::Applied(&[]),
+        &Teardown::Not,
+        Timestamp::UNIX_EPOCH,
+    );
     let progressing = status
         .conditions
         .iter()
@@ -343,7 +360,12 @@ fn lines_that_are_not_used_degrade_a_working_accounting() {
     let mut observed = observed(json!({}));
     observed.live.pod = Some(Arc::new(pod(json!({ "ready": true }))));
     let unused = ["line 1: DbdPort is not used".to_owned()];
-    let status = status::compute(&observed, &Outcome::Applied(&unused), Timestamp::UNIX_EPOCH);
+    let status = status::compute(
+        &observed,
+        &Outcome::Applied(&unused),
+        &Teardown::Not,
+        Timestamp::UNIX_EPOCH,
+    );
     let told: Vec<_> = status
         .conditions
         .iter()

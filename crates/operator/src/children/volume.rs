@@ -20,7 +20,7 @@ pub fn claim(name: &str, claim: &str) -> Value {
 }
 
 /// Files from several sources in one directory.
-pub fn projected(name: &str, default_mode: i32, sources: Vec<Value>) -> Value {
+pub fn projected(name: &str, default_mode: i32, sources: &[Value]) -> Value {
     json!({ "name": name, "projected": { "defaultMode": default_mode, "sources": sources } })
 }
 

@@ -1,7 +1,7 @@
 //! Brings the children of a Controller to their desired form: first what pods mount and find each other by, then the pods.
 
 use k8s_openapi::api::core::v1::Secret;
-use keelson_api::Controller;
+use keelson_api::{Controller, well_known::finalizer};
 use keelson_runtime::{
     Key,
     apply::{Desired, Writer},
@@ -11,9 +11,14 @@ use kube::ResourceExt;
 use super::{
     build::{Children, Daemon},
     error::Error,
-    observe::Live,
+    observe::{Live, Observed},
 };
-use crate::{context::Context, keys, written::apply_child};
+use crate::{
+    caches::{CONTROLLER, REFERENCE, reference_value},
+    context::Context,
+    keys,
+    written::apply_child,
+};
 
 /// Makes the key Secrets that the Controller asks for and that do not exist; true when one was made.
 pub async fn make_missing_keys(
@@ -49,6 +54,77 @@ pub async fn make_missing_keys(
         }
     }
     Ok(made)
+}
+
+/// Those that need this Controller's slurmctld.
+pub fn users(context: &Context, key: &Key) -> Vec<String> {
+    let id = key.to_string();
+    let nodesets = context.caches.nodesets.find(CONTROLLER, &id);
+    let loginsets = context.caches.loginsets.find(CONTROLLER, &id);
+    let nodesets = nodesets
+        .iter()
+        .map(|nodeset| format!("NodeSet {}", nodeset.name_any()));
+    nodesets
+        .chain(
+            loginsets
+                .iter()
+                .map(|loginset| format!("LoginSet {}", loginset.name_any())),
+        )
+        .collect()
+}
+
+/// Keeps the Controller and its keys from going before those that need them.
+pub async fn hold(context: &Context, writer: &Writer, observed: &Observed) -> Result<(), Error> {
+    let Observed {
+        controller,
+        slurm_key,
+        jwt_key,
+        ..
+    } = observed;
+    let written = writer
+        .finalizer(controller.as_ref(), finalizer::IN_USE, true)
+        .await
+        .map_err(Error::Finalizer)?;
+    if let Some(written) = written {
+        context.caches.controllers.upsert(written);
+    }
+    for secret in slurm_key.iter().chain(jwt_key) {
+        writer
+            .finalizer(secret.as_ref(), finalizer::IN_USE, true)
+            .await
+            .map_err(Error::Finalizer)?;
+    }
+    Ok(())
+}
+
+/// Lets the Controller go, and the keys that no other one uses.
+pub async fn release(context: &Context, writer: &Writer, controller: &Controller) -> Result<(), Error> {
+    let namespace = controller.namespace().unwrap_or_default();
+    for key in controller
+        .spec
+        .slurm_key_ref
+        .iter()
+        .chain(controller.spec.jwt_key())
+    {
+        let others = context
+            .caches
+            .controllers
+            .find(REFERENCE, &reference_value("Secret", &namespace, &key.name));
+        if others.iter().any(|other| other.uid() != controller.uid()) {
+            continue;
+        }
+        if let Some(secret) = context.secret(&namespace, &key.name).await? {
+            writer
+                .finalizer(secret.as_ref(), finalizer::IN_USE, false)
+                .await
+                .map_err(Error::Finalizer)?;
+        }
+    }
+    writer
+        .finalizer(controller, finalizer::IN_USE, false)
+        .await
+        .map_err(Error::Finalizer)?;
+    Ok(())
 }
 
 pub async fn apply(

@@ -17,7 +17,7 @@ use keelson_api::{
 use keelson_runtime::apply::Desired;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_conf::{cgroup_conf, merge as conf_merge, slurm_conf as conf};
+use slurm_conf::{cgroup_conf, slurm_conf as conf};
 
 use super::validate::{Internal, State, Validated};
 use crate::children::{
@@ -34,7 +34,7 @@ const RECONFIGURE_SCRIPT: &str = include_str!("scripts/reconfigure.sh");
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
-    Conf(#[from] conf_merge::Error),
+    Conf(#[from] slurm_conf::merge::Error),
     #[error(transparent)]
     Merge(#[from] MergeError),
 }
@@ -285,7 +285,7 @@ fn pod_volumes(controller: &Controller, internal: &Internal) -> Vec<Value> {
     sources.extend(internal.config_maps.iter().map(|name| volume::config_map(name)));
     sources.extend(internal.jwks.iter().map(|jwks| volume::jwks(jwks, file::JWKS)));
     let mut all = vec![
-        volume::projected(volumes::SLURM_ETC, GROUP_EXECUTABLE, sources),
+        volume::projected(volumes::SLURM_ETC, GROUP_EXECUTABLE, &sources),
         volume::memory(volumes::SLURM_LOGFILE),
         volume::memory(volumes::RUN),
         volume::scratch(volumes::SLURM_AUTHSOCKET),

@@ -17,7 +17,7 @@ use serde_json::json;
 pub use error::Error;
 use status::Outcome;
 
-use crate::{context::Context, problem::Problem};
+use crate::{context::Context, problem::Problem, teardown::Teardown};
 
 pub const MANAGER: &str = "slurm-operator/controller";
 
@@ -25,7 +25,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(controller) = context.caches.controllers.get(&key) else {
         return Ok(Requeue::OnChange);
     };
-    if controller.metadata.deletion_timestamp.is_some() {
+    let teardown = Teardown::of(controller.as_ref(), apply::users(&context, &key));
+    if teardown == Teardown::Done {
+        apply::release(&context, &writer, &controller).await?;
         return Ok(Requeue::OnChange);
     }
     if apply::make_missing_keys(&context, &writer, &controller).await? {
@@ -33,6 +35,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         return Ok(Requeue::OnChange);
     }
     let observed = observe::observe(&context, Arc::clone(&controller)).await?;
+    if teardown == Teardown::Not {
+        apply::hold(&context, &writer, &observed).await?;
+    }
     let built = validate::validate(&observed).and_then(|validated| {
         build::build(&controller, &validated).map_err(|error| Problem::invalid(chain(&error)))
     });
@@ -50,7 +55,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (_, Some(problem)) | (Err(problem), None) => Outcome::Blocked(problem),
         (Ok(children), None) => Outcome::Applied(children),
     };
-    let status = status::compute(&observed, &outcome, context.clock.now());
+    let status = status::compute(&observed, &outcome, &teardown, context.clock.now());
     let live_status = json!(controller.status);
     let written = writer
         .apply_status(controller.as_ref(), &live_status, &json!(status))

@@ -4,16 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service},
 };
 use keelson_api::{Accounting, Controller, NodeSet};
 use keelson_runtime::{Key, contents};
 use kube::ResourceExt;
 
-use crate::{
-    caches::{CONTROLLER, OWNER, owned_by_value},
-    context::Context,
-};
+use crate::{caches::CONTROLLER, context::Context};
 
 /// Everything that the other steps look at.
 #[derive(Debug, Clone)]
@@ -40,7 +37,6 @@ pub struct Live {
     pub service: Option<Arc<Service>>,
     pub config: Option<Arc<ConfigMap>>,
     pub stateful_set: Option<Arc<StatefulSet>>,
-    pub pods: Vec<Arc<Pod>>,
 }
 
 pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<Observed, contents::Error> {
@@ -62,9 +58,6 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
     }
     let [slurm_key, jwt_key] = keys;
     let workload = controller.controller_name();
-    let pods = caches
-        .pods
-        .find(OWNER, &owned_by_value("StatefulSet", &namespace, &workload));
     Ok(Observed {
         accounting: spec
             .accounting_ref
@@ -85,7 +78,6 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
             service: caches.services.get(&here(&workload)),
             config: context.config_map(&namespace, &controller.config_name()).await?,
             stateful_set: caches.stateful_sets.get(&here(&workload)),
-            pods,
         },
         controller,
     })

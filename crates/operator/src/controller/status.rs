@@ -14,6 +14,7 @@ use super::{
 use crate::{
     conditions::{self, Finding},
     problem::Problem,
+    teardown::Teardown,
 };
 
 /// How far a reconcile came.
@@ -24,7 +25,12 @@ pub enum Outcome<'a> {
     Applied(&'a Children),
 }
 
-pub fn compute(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> ControllerStatus {
+pub fn compute(
+    observed: &Observed,
+    outcome: &Outcome<'_>,
+    teardown: &Teardown,
+    now: Timestamp,
+) -> ControllerStatus {
     let Observed { controller, live, .. } = observed;
     let before = controller.status.clone().unwrap_or_default();
     let mut status = ControllerStatus {
@@ -47,7 +53,8 @@ pub fn compute(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> Co
     if let Outcome::Applied(children) = outcome {
         status.config_hash = Some(children.config_hash.clone());
     }
-    let findings = findings(controller, live, outcome);
+    let mut findings = findings(controller, live, outcome);
+    findings.extend(teardown.finding());
     status.conditions =
         conditions::compute(&before.conditions, findings, controller.metadata.generation, now);
     status

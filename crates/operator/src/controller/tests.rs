@@ -1,4 +1,8 @@
 //! From a Controller as a user writes it to the objects and the status, without a cluster.
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "json! literals read better unborrowed"
+)]
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +21,7 @@ use super::{
     validate,
 };
 
-use crate::problem::Problem;
+use crate::{problem::Problem, teardown::Teardown};
 
 fn secret(key: &str) -> Arc<Secret> {
     Arc::new(Secret {
@@ -286,7 +290,12 @@ fn a_blocked_controller_says_why() {
     let mut observed = observed(json!({}));
     observed.jwt_key = None;
     let problem = children(&observed).unwrap_err();
-    let status = status::compute(&observed, &Outcome::Blocked(&problem), Timestamp::UNIX_EPOCH);
+    let status = status::compute(
+        &observed,
+        &Outcome::Blocked(&problem),
+        &Teardown::Not,
+        Timestamp::UNIX_EPOCH,
+    );
     insta::assert_yaml_snapshot!("blocked-status", status);
 }
 
@@ -294,6 +303,11 @@ fn a_blocked_controller_says_why() {
 fn a_starting_controller_is_not_ready() {
     let observed = observed(json!({}));
     let children = children(&observed).unwrap();
-    let status = status::compute(&observed, &Outcome::Applied(&children), Timestamp::UNIX_EPOCH);
+    let status = status::compute(
+        &observed,
+        &Outcome::Applied(&children),
+        &Teardown::Not,
+        Timestamp::UNIX_EPOCH,
+    );
     insta::assert_yaml_snapshot!("starting-status", status);
 }

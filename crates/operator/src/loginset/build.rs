@@ -14,7 +14,7 @@ use keelson_api::{
 use keelson_runtime::apply::Desired;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_conf::{merge as conf_merge, sshd_config};
+use slurm_conf::sshd_config;
 
 use super::{host_keys, validate::Validated};
 use crate::children::{
@@ -29,7 +29,7 @@ use crate::children::{
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("extraSshdConfig: {0}")]
-    Conf(#[from] conf_merge::Error),
+    Conf(#[from] slurm_conf::merge::Error),
     #[error(transparent)]
     Merge(#[from] MergeError),
 }
@@ -215,7 +215,10 @@ fn host_key_files() -> impl Iterator<Item = String> {
 fn pod_volumes(loginset: &LoginSet, validated: &Validated) -> Vec<Value> {
     let host_keys: Vec<(String, i32)> = host_key_files()
         .map(|name| {
-            let mode = if name.ends_with(".pub") {
+            let mode = if std::path::Path::new(&name)
+                .extension()
+                .is_some_and(|extension| extension == "pub")
+            {
                 volume::READABLE
             } else {
                 volume::OWNER_ONLY
@@ -231,17 +234,17 @@ fn pod_volumes(loginset: &LoginSet, validated: &Validated) -> Vec<Value> {
         volume::projected(
             volumes::SLURM_CONFIG,
             private,
-            vec![volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None)],
+            &[volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None)],
         ),
         volume::projected(
             volumes::SSH_HOST_KEYS,
             private,
-            vec![volume::secret_keys(&loginset.ssh_host_keys_name(), &host_keys)],
+            &[volume::secret_keys(&loginset.ssh_host_keys_name(), &host_keys)],
         ),
         volume::projected(
             volumes::SSH_CONFIG,
             private,
-            vec![
+            &[
                 volume::config_map_key(&config, file::SSHD_CONFIG, file::SSHD_CONFIG, Some(private)),
                 volume::config_map_key(
                     &config,
@@ -254,7 +257,7 @@ fn pod_volumes(loginset: &LoginSet, validated: &Validated) -> Vec<Value> {
     ];
     if let Some(sssd) = &validated.sssd {
         let source = volume::secret_key(&sssd.reference, file::SSSD_CONF, Some(private));
-        all.push(volume::projected(volumes::SSSD_CONF, private, vec![source]));
+        all.push(volume::projected(volumes::SSSD_CONF, private, &[source]));
     }
     all
 }

@@ -30,23 +30,22 @@ pub fn compute(
         .unwrap_or_default();
     let ready = deployed.ready_replicas.unwrap_or(0);
     let wanted = loginset.spec.replicas;
-    let findings = match problem {
-        Some(Problem { reason, message }) => vec![
+    let findings = if let Some(Problem { reason, message }) = problem {
+        vec![
             Finding::new(condition::READY, false, reason, message.clone()),
             Finding::new(condition::DEGRADED, true, reason, message.clone()),
-        ],
-        None => {
-            let reason = if ready >= wanted {
-                reason::AS_SPECIFIED
-            } else {
-                reason::STARTING
-            };
-            let message = format!("{ready} of {wanted} login pods ready");
-            vec![
-                Finding::new(condition::READY, ready > 0 || wanted == 0, reason, message),
-                degraded(unused),
-            ]
-        }
+        ]
+    } else {
+        let reason = if ready >= wanted {
+            reason::AS_SPECIFIED
+        } else {
+            reason::STARTING
+        };
+        let message = format!("{ready} of {wanted} login pods ready");
+        vec![
+            Finding::new(condition::READY, ready > 0 || wanted == 0, reason, message),
+            degraded(unused),
+        ]
     };
     LoginSetStatus {
         observed_generation: loginset.metadata.generation,

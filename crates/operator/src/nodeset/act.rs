@@ -28,6 +28,9 @@ use crate::{
     },
 };
 
+/// Annotations or labels of a merge patch.
+type Fields = Map<String, Value>;
+
 /// Calls to the API server at the same time.
 const AT_ONCE: usize = 32;
 
@@ -126,7 +129,7 @@ impl Act<'_> {
 
     /// One patch per pod. Also tells which Slurm nodes must not be drained, because their intent could not be written.
     async fn patch(&self, steps: &[Step]) -> (Vec<Result<(), StepError>>, Vec<NodeName>) {
-        let mut patches: BTreeMap<PodId, (Map<String, Value>, Map<String, Value>)> = BTreeMap::new();
+        let mut patches: BTreeMap<PodId, (Fields, Fields)> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Intend { pod, intent } => {

@@ -15,7 +15,7 @@ use keelson_api::{
 use keelson_runtime::apply::{Desired, hash};
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_conf::{merge as conf_merge, sshd_config};
+use slurm_conf::sshd_config;
 
 use super::validate::Validated;
 use crate::children::{
@@ -234,17 +234,17 @@ fn pod_volumes(validated: &Validated) -> Vec<Value> {
     let private = volume::OWNER_ONLY;
     let key = volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None);
     let mut all = vec![
-        volume::projected(volumes::SLURM_ETC, private, vec![key]),
+        volume::projected(volumes::SLURM_ETC, private, &[key]),
         volume::memory(volumes::SLURM_LOGFILE),
     ];
     if validated.nodeset.spec.ssh_enabled() {
         let name = validated.nodeset.ssh_config_name();
         let source = volume::config_map_key(&name, file::SSHD_CONFIG, file::SSHD_CONFIG, Some(private));
-        all.push(volume::projected(volumes::SSH_CONFIG, private, vec![source]));
+        all.push(volume::projected(volumes::SSH_CONFIG, private, &[source]));
     }
     if let Some((reference, _)) = &validated.sssd {
         let source = volume::secret_key(reference, file::SSSD_CONF, Some(private));
-        all.push(volume::projected(volumes::SSSD_CONF, private, vec![source]));
+        all.push(volume::projected(volumes::SSSD_CONF, private, &[source]));
     }
     all
 }
@@ -280,10 +280,10 @@ pub fn build_workers_service(nodeset: &NodeSet, owners: Vec<Value>) -> Desired<S
 
 /// Lets nobody evict a worker that carries the protect label. A minimum beyond any fleet holds in both scaling modes;
 /// a maximum of unavailable pods would be counted against `spec.replicas`, which says nothing in DaemonSet mode.
-pub fn build_workers_budget(nodeset: &NodeSet, owners: Vec<Value>) -> Desired<PodDisruptionBudget> {
+pub fn build_workers_budget(nodeset: &NodeSet, owners: &[Value]) -> Desired<PodDisruptionBudget> {
     let namespace = nodeset.namespace().unwrap_or_default();
     Desired::new(json!({
-        "metadata": shared_metadata(nodeset).of_object(&namespace, &nodeset.workers_pdb_name(), &owners),
+        "metadata": shared_metadata(nodeset).of_object(&namespace, &nodeset.workers_pdb_name(), owners),
         "spec": {
             "minAvailable": i32::MAX,
             "selector": { "matchLabels": {
@@ -303,7 +303,7 @@ fn shared_metadata(nodeset: &NodeSet) -> Metadata {
 }
 
 /// `sshd_config` of the workers, where users may log in to the nodes of their jobs.
-pub fn build_ssh_config(nodeset: &NodeSet) -> Result<Option<Desired<ConfigMap>>, conf_merge::Error> {
+pub fn build_ssh_config(nodeset: &NodeSet) -> Result<Option<Desired<ConfigMap>>, slurm_conf::merge::Error> {
     let Some(ssh) = nodeset.spec.ssh.as_ref().filter(|ssh| ssh.enabled) else {
         return Ok(None);
     };

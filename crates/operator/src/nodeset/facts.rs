@@ -58,6 +58,7 @@ pub enum Leaving {
 
 /// One worker pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state")]
 pub struct PodFacts {
     pub name: String,
     pub uid: String,
@@ -216,12 +217,6 @@ impl PodFacts {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub waits: Vec<Wait>,
-}
-
-impl Plan {
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
 }
 
 /// Something that only time, Slurm or a person can bring about.

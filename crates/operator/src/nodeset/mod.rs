@@ -18,7 +18,10 @@ mod validate;
 
 use std::{sync::Arc, time::Duration};
 
-use keelson_api::{NodeSet, well_known::event};
+use keelson_api::{
+    NodeSet,
+    well_known::{event, finalizer},
+};
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use serde_json::json;
 
@@ -33,7 +36,19 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(nodeset) = context.caches.nodesets.get(&key) else {
         return Ok(Requeue::OnChange);
     };
+    let deleting = nodeset.metadata.deletion_timestamp.is_some();
     let read = observe::read(&context, Arc::clone(&nodeset)).await?;
+    let held = !deleting || !read.pods.is_empty();
+    let written = writer
+        .finalizer(nodeset.as_ref(), finalizer::NODESET_DRAIN, held)
+        .await
+        .map_err(Error::Finalizer)?;
+    if !held {
+        return Ok(Requeue::OnChange);
+    }
+    if let Some(written) = written {
+        context.caches.nodesets.upsert(written);
+    }
     let template = validate::validate(&read).map(|validated| build::build_template(&validated));
     let shared = apply_shared(&context, &writer, &read).await;
     let problem = match (&template, &shared) {
@@ -60,7 +75,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         &context.settings.propagated_node_conditions,
         now,
     );
-    let plan = if template.is_ok() {
+    // A set on its way out needs no template to go.
+    let plan = if template.is_ok() || deleting {
         plan::plan(&observed)
     } else {
         facts::Plan::default()
@@ -126,7 +142,7 @@ async fn apply_shared(
         live.workers_service.as_ref(),
     )
     .await?;
-    let budget = build::build_workers_budget(nodeset, owners);
+    let budget = build::build_workers_budget(nodeset, &owners);
     apply_child(
         writer,
         Some(&context.caches.disruption_budgets),

@@ -234,7 +234,7 @@ impl<'a> Draft<'a> {
             .is_some_and(|since| self.observed.now.duration_since(since) >= min_ready);
         let usable = match self.slurm() {
             Slurm::Unknown { .. } => true,
-            Slurm::Known { nodes, .. } => nodes.get(&pod.node).is_some_and(|node| node.usable()),
+            Slurm::Known { nodes, .. } => nodes.get(&pod.node).is_some_and(SlurmNode::usable),
         };
         pod.mode == self.set.mode && pod.phase == Phase::Running && ready && usable && worker.intent.is_none()
     }
@@ -295,14 +295,11 @@ impl<'a> Draft<'a> {
             };
             let name = worker.facts.node.clone();
             match self.drain_reason(worker) {
-                Some(reason) => {
-                    if !node.draining() {
-                        self.plan.steps.push(Step::Drain {
-                            node: name,
-                            reason: format!("{REASON_PREFIX}{reason}"),
-                        });
-                    }
-                }
+                Some(_) if node.draining() => {}
+                Some(reason) => self.plan.steps.push(Step::Drain {
+                    node: name,
+                    reason: format!("{REASON_PREFIX}{reason}"),
+                }),
                 None if is_back(worker.facts, node) && node.reason_is_ours() => {
                     if node.draining() {
                         self.plan.steps.push(Step::Undrain { node: name });
@@ -409,10 +406,9 @@ impl<'a> Draft<'a> {
         if let Slurm::Known {
             since: Some(since), ..
         } = self.slurm()
+            && *since < pod.created
         {
-            if *since < pod.created {
-                return false;
-            }
+            return false;
         }
         let (mut expected, mut known) = (0_usize, 0_usize);
         for worker in self

@@ -1,4 +1,8 @@
 //! What `plan` decides, case by case. The promises for every case are in `plan_properties`.
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "json! literals read better unborrowed"
+)]
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -95,7 +95,7 @@ fn findings(
     desired: usize,
     available: usize,
 ) -> Vec<Finding> {
-    let workers = format!("{available} of {desired} workers available");
+    let workers = format!("{} of {desired} workers available", available.min(desired));
     let ready = match problem {
         Some(problem) => Finding::new(condition::READY, false, problem.reason, problem.message.clone()),
         None if available >= desired => Finding::new(condition::READY, true, reason::AS_SPECIFIED, workers),

@@ -92,7 +92,7 @@ fn build_deployment(restapi: &RestApi, validated: &Validated) -> Desired<Deploym
         "automountServiceAccountToken": false,
         "securityContext": containers::unprivileged_pod(slurm::NOBODY_UID),
         "containers": [slurmrestd(restapi, validated)],
-        "volumes": [volume::projected(volumes::SLURM_ETC, volume::OWNER_ONLY, sources)],
+        "volumes": [volume::projected(volumes::SLURM_ETC, volume::OWNER_ONLY, &sources)],
     });
     let metadata = base.of_object(&namespace(restapi), &restapi.restapi_name(), &[owned_by(restapi)]);
     Desired::new(json!({

@@ -6,6 +6,8 @@ use keelson_runtime::{ReconcileError, Retry, apply, contents};
 pub enum Error {
     #[error("cannot read what the RestApi refers to")]
     Observe(#[from] contents::Error),
+    #[error("cannot change a finalizer")]
+    Finalizer(#[source] apply::Error),
     #[error("cannot apply a child")]
     Apply(#[source] apply::Error),
     #[error("cannot write the status")]
@@ -16,6 +18,7 @@ impl ReconcileError for Error {
     fn reason(&self) -> &'static str {
         match self {
             Self::Observe(_) => "ObserveFailed",
+            Self::Finalizer(_) => keelson_api::well_known::event::SYNC_FINALIZER_FAILED,
             Self::Apply(_) => keelson_api::well_known::reason::APPLY_FAILED,
             Self::Status(_) => "StatusFailed",
         }

@@ -11,12 +11,19 @@ mod validate;
 
 use std::sync::Arc;
 
+use keelson_api::{RestApi, well_known::finalizer};
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
+use kube::ResourceExt;
 use serde_json::json;
 
 pub use error::Error;
 
-use crate::{context::Context, problem::Problem};
+use crate::{
+    caches::{CONTROLLER, sibling},
+    context::Context,
+    problem::Problem,
+    teardown::Teardown,
+};
 
 pub const MANAGER: &str = "slurm-operator/restapi";
 
@@ -24,8 +31,17 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(restapi) = context.caches.restapis.get(&key) else {
         return Ok(Requeue::OnChange);
     };
-    if restapi.metadata.deletion_timestamp.is_some() {
+    let teardown = Teardown::of(restapi.as_ref(), users(&context, &restapi));
+    let held = teardown != Teardown::Done;
+    let written = writer
+        .finalizer(restapi.as_ref(), finalizer::IN_USE, held)
+        .await
+        .map_err(Error::Finalizer)?;
+    if !held {
         return Ok(Requeue::OnChange);
+    }
+    if let Some(written) = written {
+        context.caches.restapis.upsert(written);
     }
     let observed = observe::observe(&context, Arc::clone(&restapi)).await?;
     let built = validate::validate(&observed).and_then(|validated| {
@@ -45,7 +61,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(_), Err(error)) => Some(Problem::refused(chain(error))),
         (Ok(_), Ok(())) => None,
     };
-    let status = status::compute(&observed, problem.as_ref(), context.clock.now());
+    let status = status::compute(&observed, problem.as_ref(), &teardown, context.clock.now());
     let written = writer
         .apply_status(restapi.as_ref(), &json!(restapi.status), &json!(status))
         .await
@@ -54,6 +70,16 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         context.caches.restapis.upsert(written);
     }
     applied.map(|()| Requeue::OnChange)
+}
+
+/// Workers can be drained only as long as slurmrestd answers.
+fn users(context: &Context, restapi: &RestApi) -> Vec<String> {
+    let controller = sibling(restapi, &restapi.spec.controller_ref.name);
+    let nodesets = context.caches.nodesets.find(CONTROLLER, &controller);
+    nodesets
+        .iter()
+        .map(|nodeset| format!("NodeSet {}", nodeset.name_any()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
 //! From a RestApi as a user writes it to the objects and the status, without a cluster.
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "json! literals read better unborrowed"
+)]
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,6 +19,8 @@ use super::{
     observe::{Live, Observed},
     status, validate,
 };
+
+use crate::teardown::Teardown;
 
 fn observed(spec: Value, controller: Value) -> Observed {
     let mut restapi = json!({
@@ -123,6 +129,6 @@ fn without_its_controller_it_says_so() {
     let problem = validate::validate(&observed).unwrap_err();
     insta::assert_yaml_snapshot!(
         "blocked",
-        status::compute(&observed, Some(&problem), Timestamp::UNIX_EPOCH)
+        status::compute(&observed, Some(&problem), &Teardown::Not, Timestamp::UNIX_EPOCH)
     );
 }

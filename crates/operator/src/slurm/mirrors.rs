@@ -177,12 +177,12 @@ fn age(restapi: &RestApi) -> (Option<jiff::Timestamp>, String) {
 
 fn connect(context: &Context, key: &Key, endpoint: Url, jwt_key: SecretSlice<u8>) -> Result<(), Error> {
     let mirrors = &context.mirrors;
-    if let Some(entry) = mirrors.entries.read().get(key) {
-        if entry.endpoint == endpoint {
-            // A changed key is taken up by the calls under way.
-            entry.signer.rotate(jwt_key);
-            return Ok(());
-        }
+    if let Some(entry) = mirrors.entries.read().get(key)
+        && entry.endpoint == endpoint
+    {
+        // A changed key is taken up by the calls under way.
+        entry.signer.rotate(jwt_key);
+        return Ok(());
     }
     mirrors.end(key, None);
     let clock = mirrors.clock.clone();

@@ -1,4 +1,8 @@
 //! From a Token as a user writes it to the decision, the Secret and the status, without a cluster.
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "json! literals read better unborrowed"
+)]
 
 use std::{collections::BTreeMap, sync::Arc};
 

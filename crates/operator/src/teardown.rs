@@ -1,0 +1,109 @@
+//! In which order a cluster is taken down, whatever order its objects are deleted in.
+//!
+//! Workers drain only while slurmctld and slurmrestd answer, and those run only while their keys are there. So each keeps
+//! a finalizer until its last user is gone, and says in a condition whom it waits for.
+
+use keelson_api::well_known::{annotation, condition, reason};
+use kube::ResourceExt;
+
+use crate::conditions::Finding;
+
+/// How far the deletion of an object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Teardown {
+    /// Nobody deleted it.
+    Not,
+    /// It is deleted, and these still need it.
+    Waiting(Vec<String>),
+    /// It is deleted and nobody needs it.
+    Done,
+}
+
+impl Teardown {
+    /// `users` names those that need the object, such as `NodeSet a`.
+    pub fn of(object: &impl ResourceExt, users: impl IntoIterator<Item = String>) -> Self {
+        if object.meta().deletion_timestamp.is_none() {
+            return Self::Not;
+        }
+        let forced = object
+            .annotations()
+            .get(annotation::FORCE_DELETE)
+            .is_some_and(|value| value == "true");
+        let users: Vec<String> = users.into_iter().collect();
+        if forced || users.is_empty() {
+            Self::Done
+        } else {
+            Self::Waiting(users)
+        }
+    }
+
+    /// What a person is told while it waits.
+    pub fn finding(&self) -> Option<Finding> {
+        let Self::Waiting(users) = self else { return None };
+        let shown = users.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+        let more = users.len().saturating_sub(5);
+        let rest = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let message = format!(
+            "waits for {shown}{rest} to go; the annotation {}: \"true\" skips that",
+            annotation::FORCE_DELETE
+        );
+        Some(Finding::new(
+            condition::TERMINATING,
+            true,
+            reason::IN_USE,
+            message,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keelson_api::Controller;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn controller(metadata: Value) -> Controller {
+        let metadata = serde_json::from_value(metadata).unwrap();
+        Controller {
+            metadata,
+            ..Controller::default()
+        }
+    }
+
+    #[test]
+    fn an_object_in_use_waits_and_says_for_whom() {
+        let deleted = json!({ "deletionTimestamp": "2026-11-15T00:00:00Z" });
+        let teardown = Teardown::of(&controller(deleted), ["NodeSet a".to_owned()]);
+        assert_eq!(teardown, Teardown::Waiting(vec!["NodeSet a".into()]));
+        assert!(
+            teardown
+                .finding()
+                .unwrap()
+                .message
+                .starts_with("waits for NodeSet a to go")
+        );
+    }
+
+    #[test]
+    fn it_goes_when_nobody_needs_it_or_a_person_forces_it() {
+        let deleted = json!({ "deletionTimestamp": "2026-11-15T00:00:00Z" });
+        assert_eq!(Teardown::of(&controller(deleted), []), Teardown::Done);
+        let forced = json!({
+            "deletionTimestamp": "2026-11-15T00:00:00Z",
+            "annotations": { "keelson.dev/force-delete": "true" },
+        });
+        assert_eq!(
+            Teardown::of(&controller(forced), ["NodeSet a".to_owned()]),
+            Teardown::Done
+        );
+        assert_eq!(
+            Teardown::of(&controller(json!({})), ["NodeSet a".to_owned()]),
+            Teardown::Not
+        );
+    }
+}
