@@ -220,7 +220,8 @@ pub(crate) enum Verdict {
 }
 
 const TOKEN_REFUSED: [i64; 6] = [1007, 6000, 6001, 6004, 6007, 6010];
-const ACCESS_DENIED: i64 = 2002;
+/// "Access denied" and "Invalid user id", which Slurm says for the same thing.
+const ACCESS_DENIED: [i64; 2] = [2002, 2010];
 const DATABASE_UNREACHABLE: [i64; 2] = [7000, 7008];
 const UNSPECIFIED: i64 = -1;
 
@@ -288,7 +289,7 @@ pub(crate) fn judge(
     if any(&|number| TOKEN_REFUSED.contains(&number)) {
         return Err(Verdict::TokenRefused(message()));
     }
-    if any(&|number| number == ACCESS_DENIED) {
+    if any(&|number| ACCESS_DENIED.contains(&number)) {
         return failed(Error::Unauthorised { message: message() });
     }
     // A read that fails for no stated reason fails because the controller does not answer.

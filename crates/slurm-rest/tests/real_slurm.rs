@@ -12,7 +12,9 @@ use slurm_rest::job::{JobBase, JobSubmit, Requeue};
 use slurm_rest::node::{NodeFlag, NodeUpdate};
 use slurm_rest::partition::{PartitionState, PartitionUpdate};
 use slurm_rest::reservation::ReservationUpdate;
+use slurm_rest::token::Signer;
 use slurm_rest::{Client, Error, Fetched, Hostlist, NoVal, Version};
+use std::sync::Arc;
 
 use Release::{V2411, V2605};
 use Version::{V41, V42, V43, V44, V45};
@@ -414,4 +416,22 @@ async fn reservations(client: &Client, release: Release, version: Version) -> Re
         other => bail!("{other:?}"),
     }
     Ok(())
+}
+
+#[rstest]
+fn a_user_without_rights_is_told_so(#[values(V2411, V2605)] release: Release) -> Result<()> {
+    let Some(slurm) = start(release)? else {
+        return Ok(());
+    };
+    inside(&slurm, || async {
+        let key = common::FIRST_KEY.to_vec().into();
+        let signer = Signer::new("nobody", key, SignedDuration::from_mins(10), common::clock());
+        let client = Client::new(common::options(&Arc::new(signer), V45)?)?;
+        assert!(client.node(HOST).await.is_ok());
+        let denied = client.update_node(HOST, &NodeUpdate::drain("mine")).await;
+        assert!(matches!(denied, Err(Error::Unauthorised { .. })), "{denied:?}");
+        let denied = client.reconfigure().await;
+        assert!(matches!(denied, Err(Error::Unauthorised { .. })), "{denied:?}");
+        Ok(())
+    })
 }
