@@ -94,22 +94,26 @@ fn nodesets(controller: &Controller, around: &Around) -> Vec<NodeSet> {
         .nodesets
         .iter()
         .filter(|nodeset| nodeset.spec.controller_ref.name == own);
-    own.map(|nodeset| {
-        let name = nodeset.slurm_name();
-        let enabled = nodeset
-            .spec
-            .partition
-            .as_ref()
-            .is_some_and(|partition| partition.enabled);
-        NodeSet {
-            feature: name.clone(),
-            name,
-            // What stands on its line is judged with the NodeSet.
-            partition: enabled.then(Partition::default),
-        }
-    })
-    .filter(|nodeset| encode_name(&nodeset.name).is_ok())
-    .collect()
+    // Two of one name are those two's fault.
+    let by_name: BTreeMap<String, NodeSet> = own
+        .map(|nodeset| {
+            let name = nodeset.slurm_name();
+            let enabled = nodeset
+                .spec
+                .partition
+                .as_ref()
+                .is_some_and(|partition| partition.enabled);
+            let nodeset = NodeSet {
+                name: name.clone(),
+                feature: name.clone(),
+                // What stands on its line is judged with the NodeSet.
+                partition: enabled.then(Partition::default),
+            };
+            (name, nodeset)
+        })
+        .filter(|(name, _)| encode_name(name).is_ok())
+        .collect();
+    by_name.into_values().collect()
 }
 
 /// Files that `Include` may name: those beside slurm.conf.
@@ -207,7 +211,12 @@ fn judge(path: &Path, rendered: Result<Rendered, Error>, report: &mut Report) {
             format!("{second}: {key}={name} repeats {first}, and slurmctld would not start"),
             "leave one of them out",
         ),
-        Err(error @ (Error::Value { .. } | Error::PartitionConfig { .. } | Error::Topology { .. })) => {
+        Err(
+            error @ (Error::Value { .. }
+            | Error::Twice { .. }
+            | Error::PartitionConfig { .. }
+            | Error::Topology { .. }),
+        ) => {
             refuse(
                 report,
                 path,

@@ -194,3 +194,31 @@ pub fn review(operation: &str, kind: &str, old: Option<&Value>, new: Option<&Val
         },
     })
 }
+
+/// A `NodeSet` that is right.
+pub fn nodeset() -> Value {
+    json!({
+        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
+        "metadata": { "name": "workers", "namespace": NAMESPACE },
+        "spec": { "controllerRef": { "name": "slurm" }, "replicas": 3 },
+    })
+}
+
+/// Asks for a `NodeSet` that is right; the answer, or what went wrong.
+pub async fn ask(client: &reqwest::Client, url: &str) -> Result<(), String> {
+    let sent = client
+        .post(url)
+        .json(&review("CREATE", "NodeSet", None, Some(&nodeset())))
+        .send();
+    let answer = sent.await.map_err(|error| format!("{error:?}"))?;
+    let status = answer.status();
+    let body: Value = answer
+        .json()
+        .await
+        .map_err(|error| format!("{status}: {error:?}"))?;
+    if body["response"]["allowed"] == true {
+        Ok(())
+    } else {
+        Err(body.to_string())
+    }
+}
