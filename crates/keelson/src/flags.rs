@@ -12,6 +12,7 @@ macro_rules! go_switch {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one field for each flag")]
 pub struct Operator {
     /// Address of the health endpoints; 0 switches them off.
     #[arg(long, default_value = ":8081")]

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<()> {
     match Cli::parse_from(with_subcommand(std::env::args_os())).command {
-        Command::Operator(flags) => operator::run(*flags),
+        Command::Operator(flags) => operator::run(&flags),
         Command::Webhook(flags) => webhook::run(&flags),
         Command::Crds => print(&crds()?),
         Command::Version => print(&format!("keelson {}\n", env!("CARGO_PKG_VERSION"))),

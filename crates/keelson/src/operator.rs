@@ -6,7 +6,7 @@ use keelson_runtime::{client, serve::listen_address};
 
 use crate::{flags, logging, process};
 
-pub fn run(flags: flags::Operator) -> anyhow::Result<()> {
+pub fn run(flags: &flags::Operator) -> anyhow::Result<()> {
     logging::start(&flags.log)?;
     if flags.metrics_secure {
         anyhow::bail!(
@@ -18,7 +18,8 @@ pub fn run(flags: flags::Operator) -> anyhow::Result<()> {
     runtime.block_on(async {
         let client = client::connect(flags.kubeconfig.as_deref()).await?;
         let stop = process::stop_on_signal()?;
-        keelson_operator::run(client, options(&flags)?, stop)
+        // The loops of six controllers in one future: too much for the stack.
+        Box::pin(keelson_operator::run(client, options(flags)?, stop))
             .await
             .context("the operator ended")
     })

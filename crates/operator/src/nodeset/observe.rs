@@ -303,6 +303,10 @@ mod tests {
 
     use super::*;
 
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "json! literals read better unborrowed"
+    )]
     fn pod(status: Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": { "name": "w-0" },

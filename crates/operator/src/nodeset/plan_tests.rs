@@ -431,7 +431,7 @@ fn a_drained_old_worker_is_replaced_and_its_record_stays() {
 fn a_rollback_takes_the_drain_back() {
     let mut slurm = slurm(&["ALLOCATED+DRAIN", "IDLE"]);
     edit(&mut slurm, "w-0", |node| {
-        node.reason = "slurm-operator: update".into()
+        node.reason = "slurm-operator: update".into();
     });
     let leaving = with_intent(pod(0), Cause::Rollout, at(-10));
     let steps = plan(&observed(set(2), vec![leaving, pod(1)], slurm)).steps;
@@ -456,10 +456,10 @@ fn ordinals_below_the_partition_keep_their_revision() {
 fn the_new_worker_is_put_back_in_service_when_it_is_there() {
     let mut slurm = slurm(&["IDLE+DRAIN", "DOWN"]);
     edit(&mut slurm, "w-0", |node| {
-        node.reason = "slurm-operator: update".into()
+        node.reason = "slurm-operator: update".into();
     });
     edit(&mut slurm, "w-1", |node| {
-        node.reason = "slurm-operator: Pod is terminating".into()
+        node.reason = "slurm-operator: Pod is terminating".into();
     });
     let steps = plan(&observed(set(2), vec![pod(0), pod(1)], slurm.clone())).steps;
     assert!(steps.contains(&Step::Undrain { node: "w-0".into() }), "{steps:?}");
@@ -490,7 +490,7 @@ fn a_cordoned_machine_drains_its_worker_and_uncordoning_undoes_it() {
 
     observed.slurm = slurm(&["IDLE+DRAIN"]);
     edit(&mut observed.slurm, "w-0", |node| {
-        node.reason = "slurm-operator: fan".into()
+        node.reason = "slurm-operator: fan".into();
     });
     assert_eq!(
         plan(&observed).steps,
@@ -524,7 +524,7 @@ fn a_persons_cordon_of_a_pod_stays() {
     cordoned.protected = false;
     let mut slurm = slurm(&["IDLE+DRAIN"]);
     edit(&mut slurm, "w-0", |node| {
-        node.reason = "slurm-operator: Pod (slurm/w-0) was cordoned".into()
+        node.reason = "slurm-operator: Pod (slurm/w-0) was cordoned".into();
     });
     assert_eq!(plan(&observed(set(1), vec![cordoned], slurm)).steps, []);
 }
@@ -615,7 +615,7 @@ fn paused_means_hands_off() {
 #[test]
 fn availability_counts_only_after_min_ready() {
     let mut set = set(2);
-    set.min_ready = Duration::from_secs(60);
+    set.min_ready = Duration::from_mins(1);
     let fresh = PodFacts {
         ready_since: Some(at(0) - SignedDuration::from_secs(30)),
         ..pod(0)
