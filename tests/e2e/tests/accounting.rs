@@ -76,7 +76,10 @@ impl Slurm {
 
     fn slurmdbd(&self) -> Result<String> {
         let pod = self.get(&["pod", "slurm-accounting-0"])?;
-        Ok(pod["metadata"]["uid"].to_string())
+        Ok(pod
+            .pointer("/metadata/uid")
+            .context("a pod without uid")?
+            .to_string())
     }
 
     /// Waits for a slurmdbd that is another than this and works.
@@ -111,7 +114,7 @@ impl Slurm {
 }
 
 fn condition<'a>(object: &'a Value, kind: &str) -> Result<&'a Value> {
-    let conditions = object["status"]["conditions"].as_array();
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     conditions
         .into_iter()
         .flatten()
