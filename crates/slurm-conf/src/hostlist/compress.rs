@@ -1,17 +1,25 @@
 //! Many names to few patterns: names that differ in their last number only share a bracket group.
 
+use std::collections::BTreeMap;
+
 use super::{Hostlist, HostlistError, MAX_RANGE, Part, Pattern, Range, is_name_text};
 
 /// The longest number that fits into a `u64` whatever its digits are.
 const MAX_DIGITS: usize = 19;
 
-/// A name taken apart at its last number. The order of the fields is the order of the list.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+/// A name taken apart at its last number.
 struct Split<'a> {
     prefix: &'a str,
     suffix: &'a str,
     /// The number and how many digits it was written with; none in a name without digits.
     number: Option<(u64, usize)>,
+}
+
+/// Names that differ in their number only.
+#[derive(Default)]
+struct Group {
+    without_number: bool,
+    numbers: Vec<(u64, usize)>,
 }
 
 pub(super) fn compress<I>(names: I) -> Result<Hostlist, HostlistError>
@@ -20,26 +28,40 @@ where
     I::Item: AsRef<str>,
 {
     let names: Vec<I::Item> = names.into_iter().collect();
-    let mut splits = Vec::with_capacity(names.len());
+    // A fleet has few groups and many numbers: sorting numbers is much cheaper than sorting names.
+    let mut groups: BTreeMap<(&str, &str), Group> = BTreeMap::new();
     for name in &names {
         let name = name.as_ref();
         if name.is_empty() || !is_name_text(name) {
             return Err(HostlistError::Name(name.to_owned()));
         }
-        splits.push(split(name));
+        let Split {
+            prefix,
+            suffix,
+            number,
+        } = split(name);
+        let group = groups.entry((prefix, suffix)).or_default();
+        match number {
+            Some(number) => group.numbers.push(number),
+            None => group.without_number = true,
+        }
     }
-    splits.sort_unstable();
-    splits.dedup();
 
     let mut patterns = Vec::new();
-    for group in splits.chunk_by(|a, b| a.prefix == b.prefix && a.suffix == b.suffix) {
-        let Some(Split { prefix, suffix, .. }) = group.first() else {
-            continue;
-        };
-        if group.iter().any(|split| split.number.is_none()) {
+    for (
+        (prefix, suffix),
+        Group {
+            without_number,
+            mut numbers,
+        },
+    ) in groups
+    {
+        if without_number {
             patterns.push(pattern(prefix, None, suffix));
         }
-        match ranges(group).as_slice() {
+        numbers.sort_unstable();
+        numbers.dedup();
+        match ranges(&numbers).as_slice() {
             [] => {}
             [one] if one.low == one.high => {
                 patterns.push(pattern(prefix, Some(Part::Text(one.to_string())), suffix));
@@ -85,11 +107,11 @@ fn split(name: &str) -> Split<'_> {
 
 /// The numbers of one group, in order, as ranges. A range goes on with a number that follows its last one
 /// and is written as the range's width demands; `1, 01, 2, 02` thus become two ranges.
-fn ranges(group: &[Split<'_>]) -> Vec<Range> {
+fn ranges(numbers: &[(u64, usize)]) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     // At most one open range a width, so this stays short.
     let mut open: Vec<usize> = Vec::new();
-    for (number, digits) in group.iter().filter_map(|split| split.number) {
+    for (number, digits) in numbers.iter().copied() {
         open.retain(|at| {
             ranges
                 .get(*at)
