@@ -1,8 +1,8 @@
 //! Starting a daemon, following it through hand-overs, and learning how it ends.
 //!
 //! Children are started and reaped in one and the same thread, so that no status is taken from whoever waits for it.
-//! Signals, messages and log lines come from threads of their own over one channel. Their order can be relied on where it
-//! matters: a daemon that hands over waits until its message was received (the barrier) before it ends.
+//! Signals, messages and log lines come from threads of their own over one channel. A daemon that hands over waits until
+//! its message was received (the barrier) before it ends, so when its end is known, the message is in the channel.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, PipeReader, Read, Write};
@@ -12,7 +12,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, test_kill_process, wait};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -232,6 +233,11 @@ impl Manager {
             if self.stopping {
                 self.signal(self.stop_signal);
             }
+            // It may even have been reaped, as a stranger.
+            if !exists(pid) {
+                self.main = None;
+                self.events.push_back(Event::Ended(1));
+            }
         }
         if message.ready {
             self.events.push_back(Event::Ready);
@@ -247,14 +253,26 @@ impl Manager {
     }
 
     fn reap(&mut self) {
+        let mut ended = Vec::new();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            let pid = pid.as_raw_nonzero().get();
             let code = status
                 .exit_status()
                 .or_else(|| status.terminating_signal().map(|signal| 128 + signal))
                 .unwrap_or(1);
+            ended.push((pid.as_raw_nonzero().get(), code));
+        }
+        self.account_for(&ended);
+    }
+
+    fn account_for(&mut self, ended: &[(i32, i32)]) {
+        // The main process may be another already, and we have not heard of it yet.
+        self.listen(Duration::ZERO);
+        for &(pid, code) in ended {
             if Some(pid) == self.main {
-                self.hear_last_words();
+                // The reason comes by another way than the end, and may be behind.
+                if code != 0 && !self.stopping && self.fatal.is_none() {
+                    self.listen(LAST_WORDS);
+                }
                 self.main = None;
                 self.events.push_back(Event::Ended(code));
             } else {
@@ -266,24 +284,30 @@ impl Manager {
         }
     }
 
-    /// The end may be known before the reason for it: they come by different ways.
-    fn hear_last_words(&mut self) {
-        let until = Instant::now() + LAST_WORDS;
-        let mut others = Vec::new();
-        while self.fatal.is_none() {
-            match self
-                .incoming
-                .recv_timeout(until.saturating_duration_since(Instant::now()))
-            {
-                Ok(Incoming::Said(said)) => self.hear(said),
-                Ok(Incoming::LogEnded) | Err(_) => break,
-                Ok(other) => others.push(other),
+    /// Hears what has been told, and for so long what is being told, up to a last word. Signals have to wait.
+    fn listen(&mut self, limit: Duration) {
+        let until = Instant::now() + limit;
+        let mut signals = Vec::new();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.incoming.recv_timeout(left) {
+                Ok(signal @ Incoming::Signal(_)) => signals.push(signal),
+                Ok(Incoming::LogEnded) if !limit.is_zero() => break,
+                Ok(told) => self.take(told),
+                Err(_) => break,
+            }
+            if !limit.is_zero() && self.fatal.is_some() {
+                break;
             }
         }
-        for other in others {
-            let _ = self.sender.send(other);
+        for signal in signals {
+            let _ = self.sender.send(signal);
         }
     }
+}
+
+fn exists(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 fn signal(pid: i32, signal: Signal) {

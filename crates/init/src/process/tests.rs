@@ -31,18 +31,55 @@ fn said(text: &str) -> Incoming {
 
 const AT_ONCE: Duration = Duration::ZERO;
 
+/// A process that exists.
+fn us() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
 #[test]
 fn only_the_daemon_itself_says_who_takes_over() {
     let mut manager = manager();
-    manager.take(notify(666, 667));
+    manager.take(notify(666, us()));
     assert_eq!((manager.main(), manager.next(AT_ONCE)), (Some(100), None));
-    manager.take(notify(100, 101));
+    manager.take(notify(100, us()));
     assert_eq!(
         (manager.main(), manager.next(AT_ONCE)),
-        (Some(101), Some(Event::Ready))
+        (Some(us()), Some(Event::Ready))
     );
-    manager.take(notify(100, 102));
-    assert_eq!(manager.main(), Some(101), "it has no say any more");
+    manager.take(notify(100, 1000));
+    assert_eq!(manager.main(), Some(us()), "it has no say any more");
+}
+
+#[test]
+fn a_hand_over_is_known_before_the_end_of_the_old_process() {
+    let mut manager = manager();
+    // The signal is somebody else's, but by the time that it is heeded the old process is gone as well.
+    manager.sender.send(Incoming::Signal(SIGHUP)).unwrap();
+    manager.sender.send(notify(100, us())).unwrap();
+    manager.account_for(&[(99, 0), (100, 0)]);
+    assert_eq!(manager.main(), Some(us()));
+    let events: Vec<_> = (0..3).map(|_| manager.next(AT_ONCE)).collect();
+    assert_eq!(events, [Some(Event::Ready), Some(Event::Reload), None]);
+}
+
+#[test]
+fn an_end_without_a_hand_over_is_the_end() {
+    let mut manager = manager();
+    manager.account_for(&[(99, 1), (100, 137)]);
+    assert_eq!(
+        (manager.main(), manager.next(AT_ONCE)),
+        (None, Some(Event::Ended(137)))
+    );
+}
+
+#[test]
+fn a_successor_that_is_dead_already_is_the_end_too() {
+    let mut manager = manager();
+    manager.take(notify(100, i32::MAX));
+    assert_eq!(
+        (manager.main(), manager.next(AT_ONCE)),
+        (None, Some(Event::Ended(1)))
+    );
 }
 
 #[test]
@@ -82,22 +119,27 @@ fn the_last_words_are_waited_for_and_nothing_else_is_lost() {
         thread::sleep(Duration::from_millis(50));
         sender.send(said("fatal: why")).unwrap();
     });
-    manager.hear_last_words();
+    manager.account_for(&[(100, 1)]);
     late.join().unwrap();
     assert_eq!(manager.reason(), Some("fatal: why"));
-    assert_eq!(manager.next(AT_ONCE), Some(Event::Stop));
+    let events: Vec<_> = (0..3).map(|_| manager.next(AT_ONCE)).collect();
+    assert_eq!(events, [Some(Event::Ended(1)), Some(Event::Stop), None]);
 }
 
 #[test]
 fn nobody_waits_for_words_when_the_log_has_ended() {
     let mut manager = manager();
-    manager
-        .sender
-        .send(Incoming::Said(Said::Error("error: x".to_owned())))
-        .unwrap();
-    manager.sender.send(Incoming::LogEnded).unwrap();
-    manager.sender.send(said("fatal: of the next one")).unwrap();
-    manager.hear_last_words();
+    let sender = manager.sender.clone();
+    let late = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        sender
+            .send(Incoming::Said(Said::Error("error: x".to_owned())))
+            .unwrap();
+        sender.send(Incoming::LogEnded).unwrap();
+        sender.send(said("fatal: of the next one")).unwrap();
+    });
+    manager.account_for(&[(100, 1)]);
+    late.join().unwrap();
     assert_eq!(manager.reason(), Some("error: x"));
 }
 

@@ -211,3 +211,16 @@ fn what_slurmctld_refused_is_tried_again_when_somebody_asks() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn a_slurmctld_that_says_little_is_understood_in_the_end() -> Result<()> {
+    with_slurm(|network| {
+        let quiet = |more: &str| conf(&format!("SlurmctldDebug=error\n{more}"));
+        let c0 = started(network, &quiet(""))?;
+        let message = change(&c0, &quiet("NoSuchKey=1\n"), "refused")?;
+        ensure!(message.contains("NoSuchKey"), "{message:?}");
+        change(&c0, &quiet("MinJobAge=111\n"), "applied")?;
+        assert_eq!(in_use(&c0, "MinJobAge")?, "111 sec");
+        Ok(())
+    })
+}
