@@ -15,6 +15,8 @@ pub struct Readiness {
 #[derive(Debug, Default)]
 struct State {
     certificate: Certificate,
+    /// Every watch has listed. One that breaks later leaves us with older neighbours, which is better than no answer.
+    synced: bool,
     leaving: bool,
 }
 
@@ -65,8 +67,13 @@ impl Readiness {
 
     /// Why this replica should not be asked; empty when it should.
     pub fn complaints(&self) -> Vec<String> {
-        let mut complaints = self.watches.complaints();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        let mut complaints = if state.synced {
+            Vec::new()
+        } else {
+            self.watches.complaints()
+        };
+        state.synced = complaints.is_empty();
         match &state.certificate {
             Certificate::Awaited => complaints.push("no certificate yet".to_owned()),
             Certificate::Troubled(trouble) => complaints.push(trouble.clone()),
@@ -98,6 +105,24 @@ mod tests {
         let readiness = Readiness::default();
         readiness.certificate(None);
         readiness.certificate(Some("no answer".into()));
+        assert!(readiness.complaints().is_empty());
+    }
+
+    #[test]
+    fn not_ready_before_every_watch_has_listed() {
+        let readiness = Readiness::default();
+        readiness.certificate(None);
+        let _pods = readiness.watches().watch("Pod");
+        assert_eq!(readiness.complaints(), ["watch of Pod has not listed yet"]);
+    }
+
+    #[test]
+    fn a_watch_that_breaks_later_does_not_take_the_replica_away() {
+        let readiness = Readiness::default();
+        readiness.certificate(None);
+        assert!(readiness.complaints().is_empty());
+        // Stands for a watch in trouble: the runtime reports one that never listed in the same way.
+        let _pods = readiness.watches().watch("Pod");
         assert!(readiness.complaints().is_empty());
     }
 

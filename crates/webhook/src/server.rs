@@ -34,8 +34,9 @@ pub const BINDING_PATH: &str = "/mutate--v1-binding";
 
 /// How long requests that are under way get to end once nothing new comes.
 const LAST_REQUESTS: Duration = Duration::from_secs(15);
-/// How long the head of a request may take.
-const HEAD: Duration = Duration::from_secs(10);
+/// How long the head of a request may take. hyper counts from the end of the request before, so that this also ends
+/// idle connections; the API server gives them up after 90 s itself, and must not find one closed that it wants to use.
+const HEAD: Duration = Duration::from_mins(3);
 
 /// Bounds on what clients can make us do.
 #[derive(Debug, Clone)]
