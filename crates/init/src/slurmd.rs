@@ -8,6 +8,8 @@ use crate::{RUN, single, sshd};
 
 /// Runs slurmd to its end and returns its exit status.
 pub fn run(args: Vec<String>) -> std::io::Result<i32> {
+    // First of all: before it, signals are lost.
+    let mut manager = Manager::new(Some(Path::new(RUN)))?;
     let machine = Machine::ask();
     let mut args = with_reservations(args, machine.as_ref(), Pod::from_environment());
     // How it runs is for us to say.
@@ -18,7 +20,6 @@ pub fn run(args: Vec<String>) -> std::io::Result<i32> {
     // slurmd gives up if its run directory is not its own; Slurm's other daemons, and so the packages, use one of SlurmUser.
     std::os::unix::fs::chown("/run/slurm", Some(0), Some(0))?;
     args.insert(0, "--systemd".to_owned());
-    let mut manager = Manager::new(Some(Path::new(RUN)))?;
     if Path::new(sshd::CONFIG).exists() {
         manager.add_beside(sshd::service()?);
     }

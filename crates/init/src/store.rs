@@ -88,7 +88,8 @@ fn replace(directory: &Path, files: &Files) -> io::Result<()> {
     let _ = fs::remove_file(&link);
     symlink(&hash, &link)?;
     fs::rename(&link, directory.join(LINK))?;
-    fs::File::open(directory)?.sync_all()?;
+    // Not every file system can; then it is written when it is written.
+    let _ = fs::File::open(directory)?.sync_all();
     for entry in fs::read_dir(directory)?.flatten() {
         let name = entry.file_name();
         if name != *hash && entry.file_type()?.is_dir() {

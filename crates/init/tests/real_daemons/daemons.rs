@@ -169,7 +169,10 @@ fn slurmrestd_serves_as_nobody() -> Result<()> {
 #[test]
 fn login_keeps_sackd_running_as_slurms_user() -> Result<()> {
     with_slurm(|network| {
-        ensure!(network.has("usr/sbin/sackd"), "the root file system has no sackd");
+        ensure!(
+            network.has("usr/sbin/sackd"),
+            "no sackd here; it belongs into images/slurm-26.05/packages"
+        );
         let c0 = started(network, &conf(""))?;
         let mut login = network
             .pod("login", 0, &key())?

@@ -38,6 +38,10 @@ pub fn with_slurm(test: impl FnOnce(&Network) -> Result<()>) -> Result<()> {
         return Ok(());
     };
     let network = Network::start(root)?;
+    ensure!(
+        network.has("usr/sbin/slurmctld"),
+        "{VARIABLE} names a directory without Slurm"
+    );
     let result = test(&network);
     if result.is_err() {
         network.print_logs();
