@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub enum Holds {
     Yes,
     No,
+    Unknown,
 }
 
 impl Holds {
@@ -15,6 +16,7 @@ impl Holds {
         match self {
             Self::Yes => "True",
             Self::No => "False",
+            Self::Unknown => "Unknown",
         }
     }
 }

@@ -19,6 +19,8 @@ pub struct Settings {
 
 pub struct Context {
     pub client: Client,
+    /// For what answers inside the cluster without Kubernetes in between.
+    pub http: reqwest::Client,
     pub caches: Arc<Caches>,
     pub triggers: Triggers,
     pub secrets: Contents<Secret>,

@@ -37,6 +37,8 @@ const SAFETY_NET: Duration = Duration::from_mins(10);
 pub enum Error {
     #[error(transparent)]
     Serve(#[from] serve::Error),
+    #[error("cannot make an HTTP client")]
+    Http(#[source] reqwest::Error),
     #[error("lost the lease: another replica leads now")]
     LeadershipLost,
 }
@@ -64,6 +66,14 @@ pub struct Options {
     pub metrics: Option<SocketAddr>,
     pub workers: Workers,
     pub settings: Settings,
+}
+
+/// The proxies of the environment are for the world outside, not for pods.
+fn http_client() -> Result<reqwest::Client, Error> {
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .connect_timeout(Duration::from_secs(2));
+    builder.build().map_err(Error::Http)
 }
 
 /// Runs the operator until `stop` or until the lease is lost.
@@ -124,6 +134,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         clock: clock.clone(),
         metrics: metrics.clone(),
         settings: options.settings.clone(),
+        http: http_client()?,
         client: client.clone(),
     });
 

@@ -1,12 +1,20 @@
 //! Brings the children of a Controller to their desired form: first what pods mount and find each other by, then the pods.
 
-use k8s_openapi::api::core::v1::Secret;
-use keelson_api::{Controller, well_known::finalizer};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use keelson_api::{
+    Controller,
+    well_known::{annotation, finalizer},
+};
 use keelson_runtime::{
     Key,
     apply::{Desired, Writer},
+    run::chain,
 };
 use kube::ResourceExt;
+use serde_json::json;
 
 use super::{
     build::{Children, Daemon},
@@ -133,12 +141,7 @@ pub async fn apply(
     children: &Children,
     live: &Live,
 ) -> Result<(), Error> {
-    let Children {
-        config,
-        daemon,
-        config_hash: _,
-        findings: _,
-    } = children;
+    let Children { config, daemon } = children;
     let caches = &context.caches;
     apply_child(writer, None, config, live.config.as_ref())
         .await
@@ -171,4 +174,21 @@ pub async fn apply(
     .await
     .map_err(Error::Apply)?;
     Ok(())
+}
+
+/// Makes the kubelet look at the pods' volumes now instead of at its next round, by a changed annotation. It may still
+/// lose the race with its own watch of the ConfigMap, so the value changes every few seconds.
+pub async fn poke(writer: &Writer, pods: &[Arc<Pod>], hash: &str, now: Timestamp) {
+    const EVERY_SECONDS: i64 = 3;
+    let short: String = hash.chars().take(12).collect();
+    let value = format!("{short}-{}", now.as_second() / EVERY_SECONDS);
+    for pod in pods
+        .iter()
+        .filter(|pod| pod.annotations().get(annotation::CONFIG_POKE) != Some(&value))
+    {
+        let patch = json!({ "metadata": { "annotations": { annotation::CONFIG_POKE: value } } });
+        if let Err(error) = writer.merge(pod.as_ref(), patch).await {
+            tracing::debug!(pod = pod.name_any(), error = chain(&error), "cannot poke the pod");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use slurm_conf::{cgroup_conf, slurm_conf as conf};
 
 use super::validate::{Internal, State, Validated};
 use crate::children::{
-    checksum, container as containers,
+    container as containers,
     metadata::{Metadata, owned_by, selector},
     pod,
     service::{self, Service as ServiceParts},
@@ -30,24 +30,12 @@ use crate::children::{
 
 const RECONFIGURE_SCRIPT: &str = include_str!("scripts/reconfigure.sh");
 
-/// Why the children cannot be built.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("{0}")]
-    Conf(#[from] slurm_conf::merge::Error),
-    #[error(transparent)]
-    Merge(#[from] MergeError),
-}
-
 /// What a Controller consists of.
 #[derive(Debug)]
 pub struct Children {
     pub config: Desired<ConfigMap>,
     /// Absent when slurmctld runs elsewhere.
     pub daemon: Option<Daemon>,
-    pub config_hash: String,
-    /// Lines of the user's that are not used, for a person.
-    pub findings: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -57,26 +45,42 @@ pub struct Daemon {
     pub stateful_set: Desired<StatefulSet>,
 }
 
-pub fn build(controller: &Controller, validated: &Validated) -> Result<Children, Error> {
-    let (files, findings) = render(validated)?;
-    let config_hash = checksum::of_texts(&files);
+/// The generated files, and what of the user's text did not reach them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    pub files: BTreeMap<String, String>,
+    pub findings: Vec<String>,
+}
+
+/// What slurmctld is to run with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration {
+    pub files: BTreeMap<String, String>,
+    /// Changes when slurmctld has to start anew to take the files in.
+    pub restart_hash: Option<String>,
+}
+
+pub fn build(
+    controller: &Controller,
+    validated: &Validated,
+    configuration: &Configuration,
+) -> Result<Children, MergeError> {
+    let Configuration { files, restart_hash } = configuration;
     let daemon = match validated {
         Validated::External(_) => None,
         Validated::Internal(internal) => Some(Daemon {
             internal_service: build_internal_service(controller),
             service: build_service(controller)?,
-            stateful_set: build_stateful_set(controller, internal, &config_hash),
+            stateful_set: build_stateful_set(controller, internal, restart_hash.as_deref()),
         }),
     };
     Ok(Children {
-        config: build_config(controller, &files),
+        config: build_config(controller, files, restart_hash.as_deref()),
         daemon,
-        config_hash,
-        findings,
     })
 }
 
-fn render(validated: &Validated) -> Result<(BTreeMap<String, String>, Vec<String>), Error> {
+pub fn render(validated: &Validated) -> Result<Rendered, slurm_conf::merge::Error> {
     let (rendered, cgroup) = match validated {
         Validated::External(external) => (conf::render_external(external)?, false),
         Validated::Internal(internal) => (conf::render(&internal.conf)?, internal.cgroup_conf),
@@ -86,7 +90,10 @@ fn render(validated: &Validated) -> Result<(BTreeMap<String, String>, Vec<String
         let text = cgroup_conf::render(cgroup_conf::CgroupPlugin::default(), "")?.text;
         files.insert(file::CGROUP_CONF.to_owned(), text);
     }
-    Ok((files, rendered.findings.iter().map(ToString::to_string).collect()))
+    Ok(Rendered {
+        files,
+        findings: rendered.findings.iter().map(ToString::to_string).collect(),
+    })
 }
 
 fn labels(controller: &Controller) -> Vec<(&'static str, String)> {
@@ -105,8 +112,14 @@ fn namespace(controller: &Controller) -> String {
     controller.namespace().unwrap_or_default()
 }
 
-fn build_config(controller: &Controller, files: &BTreeMap<String, String>) -> Desired<ConfigMap> {
-    let metadata = metadata(controller).of_object(
+fn build_config(
+    controller: &Controller,
+    files: &BTreeMap<String, String>,
+    restart_hash: Option<&str>,
+) -> Desired<ConfigMap> {
+    // Kept beside the files that it belongs to: written in one go, no restart is forgotten between two writes.
+    let hash = restart_hash.map(|hash| (annotation::SLURM_CONFIG_HASH, hash.to_owned()));
+    let metadata = metadata(controller).with_annotations(hash).of_object(
         &namespace(controller),
         &controller.config_name(),
         &[owned_by(controller)],
@@ -144,7 +157,7 @@ fn build_service(controller: &Controller) -> Result<Desired<Service>, MergeError
 fn build_stateful_set(
     controller: &Controller,
     internal: &Internal,
-    config_hash: &str,
+    restart_hash: Option<&str>,
 ) -> Desired<StatefulSet> {
     let name = controller.name_any();
     let user_metadata = controller
@@ -160,7 +173,7 @@ fn build_stateful_set(
         "revisionHistoryLimit": 0,
         "serviceName": controller.internal_service_name(),
         "selector": { "matchLabels": selector(app::SLURMCTLD, &name) },
-        "template": build_pod_template(controller, internal, &base, config_hash),
+        "template": build_pod_template(controller, internal, &base, restart_hash),
     });
     if let (State::Template, Value::Object(spec)) = (&internal.state, &mut spec) {
         spec.insert("volumeClaimTemplates".into(), json!([claim_template(controller)]));
@@ -187,15 +200,12 @@ fn build_pod_template(
     controller: &Controller,
     internal: &Internal,
     base: &Metadata,
-    config_hash: &str,
+    restart_hash: Option<&str>,
 ) -> Value {
     let spec = &controller.spec;
     // The JWT key has no part in this: slurmctld reads it anew for each token, a changed key needs no restart.
     let mut hashes = vec![(annotation::SLURM_KEY_HASH, internal.slurm_key_hash.clone())];
-    if !spec.inplace_reconfigure {
-        let whole = checksum::of_bytes(format!("{config_hash}{}", internal.user_files_hash).as_bytes());
-        hashes.push((annotation::SLURM_CONFIG_HASH, whole));
-    }
+    hashes.extend(restart_hash.map(|hash| (annotation::SLURM_CONFIG_HASH, hash.to_owned())));
     let metadata = base
         .clone()
         .with_annotations(hashes)

@@ -4,20 +4,29 @@
 
 mod apply;
 mod build;
+mod delivery;
 mod error;
 mod observe;
+mod publish;
+mod published;
 mod status;
 mod validate;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use serde_json::json;
 
+use delivery::Delivery;
 pub use error::Error;
 use status::Outcome;
 
 use crate::{context::Context, problem::Problem, teardown::Teardown};
+
+/// A new configuration is on its way to the pod.
+const LOOK_WHILE_DELIVERED: Duration = Duration::from_secs(1);
+/// Jobs hold up a change.
+const LOOK_WHILE_IN_USE: Duration = Duration::from_secs(5);
 
 pub const MANAGER: &str = "slurm-operator/controller";
 
@@ -38,33 +47,70 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if teardown == Teardown::Not {
         apply::hold(&context, &writer, &observed).await?;
     }
-    let built = validate::validate(&observed).and_then(|validated| {
-        build::build(&controller, &validated).map_err(|error| Problem::invalid(chain(&error)))
-    });
-    let applied = match &built {
-        Ok(children) => apply::apply(&context, &writer, children, &observed.live).await,
-        Err(problem) => {
-            context
-                .events
-                .warning(controller.as_ref(), problem.reason, problem.message.clone());
-            Ok(())
-        }
+    let chosen = match validate::validate(&observed) {
+        Ok(mut validated) => publish::choose(&context, &observed, &mut validated)
+            .await
+            .and_then(|chosen| {
+                let children = build::build(&controller, &validated, &chosen.configuration)
+                    .map_err(|error| Problem::invalid(chain(&error)))?;
+                Ok((chosen, children))
+            }),
+        Err(problem) => Err(problem),
     };
-    let refused = applied.as_ref().err().map(|error| Problem::refused(chain(error)));
-    let outcome = match (&built, &refused) {
-        (_, Some(problem)) | (Err(problem), None) => Outcome::Blocked(problem),
-        (Ok(children), None) => Outcome::Applied(children),
+    let applied = match &chosen {
+        Ok((_, children)) => apply::apply(&context, &writer, children, &observed.live).await,
+        Err(_) => Ok(()),
     };
-    let status = status::compute(&observed, &outcome, &teardown, context.clock.now());
-    let live_status = json!(controller.status);
+    let outcome = match (&chosen, &applied) {
+        (Err(problem), _) => Outcome::Blocked(problem.clone()),
+        (Ok(_), Err(error)) => Outcome::Blocked(Problem::refused(chain(error))),
+        (Ok((chosen, _)), Ok(())) => Outcome::Published {
+            chosen,
+            delivery: Delivery::of(&observed.live.answers, &chosen.hash),
+        },
+    };
+    if let Some(problem) = outcome.problem() {
+        context
+            .events
+            .warning(controller.as_ref(), problem.reason, problem.message.clone());
+    }
+    write_status(&context, &writer, &observed, &outcome, &teardown).await?;
+    applied?;
+    let Outcome::Published { chosen, delivery } = &outcome else {
+        return Ok(Requeue::OnChange);
+    };
+    if controller.spec.external {
+        return Ok(Requeue::OnChange);
+    }
+    if *delivery == Delivery::Pending && delivery::image_is_ours(&observed.live.answers) == Some(true) {
+        apply::poke(&writer, &observed.live.pods, &chosen.hash, context.clock.now()).await;
+        return Ok(Requeue::After(LOOK_WHILE_DELIVERED));
+    }
+    let waits = chosen.held.is_some() || !chosen.waiting.is_empty();
+    Ok(if waits {
+        Requeue::After(LOOK_WHILE_IN_USE)
+    } else {
+        Requeue::OnChange
+    })
+}
+
+async fn write_status(
+    context: &Context,
+    writer: &Writer,
+    observed: &observe::Observed,
+    outcome: &Outcome<'_>,
+    teardown: &Teardown,
+) -> Result<(), Error> {
+    let controller = &observed.controller;
+    let status = status::compute(observed, outcome, teardown, context.clock.now());
     let written = writer
-        .apply_status(controller.as_ref(), &live_status, &json!(status))
+        .apply_status(controller.as_ref(), &json!(controller.status), &json!(status))
         .await
         .map_err(Error::Status)?;
     if let Some(written) = written {
         context.caches.controllers.upsert(written);
     }
-    applied.map(|()| Requeue::OnChange)
+    Ok(())
 }
 
 #[cfg(test)]

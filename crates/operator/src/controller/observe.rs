@@ -4,13 +4,21 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
 };
 use keelson_api::{Accounting, Controller, NodeSet};
 use keelson_runtime::{Key, contents};
 use kube::ResourceExt;
+use slurm_rest::{Fetched, partition::Partition};
 
-use crate::{caches::CONTROLLER, context::Context};
+use super::{
+    delivery::{self, Answer},
+    published::Usage,
+};
+use crate::{
+    caches::{CONTROLLER, OWNER, owned_by_value},
+    context::Context,
+};
 
 /// Everything that the other steps look at.
 #[derive(Debug, Clone)]
@@ -37,6 +45,9 @@ pub struct Live {
     pub service: Option<Arc<Service>>,
     pub config: Option<Arc<ConfigMap>>,
     pub stateful_set: Option<Arc<StatefulSet>>,
+    pub pods: Vec<Arc<Pod>>,
+    /// What the first process of each pod says.
+    pub answers: Vec<Answer>,
 }
 
 pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<Observed, contents::Error> {
@@ -58,6 +69,10 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
     }
     let [slurm_key, jwt_key] = keys;
     let workload = controller.controller_name();
+    let pods = caches
+        .pods
+        .find(OWNER, &owned_by_value("StatefulSet", &namespace, &workload));
+    let answers = delivery::ask(&context.http, &pods).await;
     Ok(Observed {
         accounting: spec
             .accounting_ref
@@ -78,6 +93,8 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
             service: caches.services.get(&here(&workload)),
             config: context.config_map(&namespace, &controller.config_name()).await?,
             stateful_set: caches.stateful_sets.get(&here(&workload)),
+            pods,
+            answers,
         },
         controller,
     })
@@ -100,4 +117,29 @@ fn config_map_names(controller: &Controller) -> Vec<String> {
     names
         .chain(spec.jwks_key_ref.iter().map(|key| key.name.clone()))
         .collect()
+}
+
+/// What Slurm's jobs use; nothing when Slurm does not answer.
+pub async fn observe_usage(context: &Context, key: &Key) -> Option<Usage> {
+    let client = context.mirrors.client(key)?;
+    let (partitions, jobs) = tokio::join!(client.partitions(None), client.jobs(None));
+    let (Ok(Fetched::Changed(partitions)), Ok(Fetched::Changed(jobs))) = (partitions, jobs) else {
+        return None;
+    };
+    // A partition that drains takes no new jobs; neither does one that is down, but its pending jobs stay.
+    let takes_jobs =
+        |partition: &Partition| !(partition.state.contains("DRAIN") || partition.state.contains("INACTIVE"));
+    Some(Usage {
+        partitions: partitions
+            .items
+            .iter()
+            .map(|p| (p.name.to_string(), takes_jobs(p)))
+            .collect(),
+        jobs: jobs
+            .items
+            .iter()
+            .filter(|job| job.is_active())
+            .map(|job| (job.id, job.partition.iter().map(str::to_owned).collect()))
+            .collect(),
+    })
 }

@@ -8,8 +8,9 @@ use keelson_api::{
 };
 
 use super::{
-    build::Children,
+    delivery::Delivery,
     observe::{Live, Observed},
+    publish::Chosen,
 };
 use crate::{
     conditions::{self, Finding},
@@ -20,9 +21,29 @@ use crate::{
 /// How far a reconcile came.
 #[derive(Debug)]
 pub enum Outcome<'a> {
-    /// Nothing could be built; what runs goes on as it was.
-    Blocked(&'a Problem),
-    Applied(&'a Children),
+    /// Nothing could be built or applied; what runs goes on as it was.
+    Blocked(Problem),
+    Published {
+        chosen: &'a Chosen,
+        delivery: Delivery,
+    },
+}
+
+impl Outcome<'_> {
+    /// What a person should hear of.
+    pub fn problem(&self) -> Option<Problem> {
+        match self {
+            Self::Blocked(problem) => Some(problem.clone()),
+            Self::Published {
+                delivery: Delivery::Refused(words),
+                ..
+            } => Some(Problem {
+                reason: reason::CONFIG_REFUSED,
+                message: format!("slurmctld refused the configuration: {words}"),
+            }),
+            Self::Published { chosen, .. } => chosen.held.clone(),
+        }
+    }
 }
 
 pub fn compute(
@@ -35,23 +56,24 @@ pub fn compute(
     let before = controller.status.clone().unwrap_or_default();
     let mut status = ControllerStatus {
         observed_generation: controller.metadata.generation,
-        conditions: vec![],
         endpoints: vec![Endpoint {
             name: app::SLURMCTLD.to_owned(),
             address: controller.address().to_string(),
         }],
         cluster_name: Some(controller.cluster_name()),
-        replicas: None,
-        ready_replicas: None,
         config_hash: before.config_hash.clone(),
+        active_config_hash: before.active_config_hash.clone(),
         ..ControllerStatus::default()
     };
     if !controller.spec.external {
         status.replicas = Some(controller.replicas());
         status.ready_replicas = Some(ready_replicas(live));
-    }
-    if let Outcome::Applied(children) = outcome {
-        status.config_hash = Some(children.config_hash.clone());
+        if let Outcome::Published { chosen, delivery } = outcome {
+            status.config_hash = Some(chosen.hash.clone());
+            if *delivery == Delivery::Applied {
+                status.active_config_hash = Some(chosen.hash.clone());
+            }
+        }
     }
     let mut findings = findings(controller, live, outcome);
     findings.extend(teardown.finding());
@@ -68,47 +90,77 @@ fn ready_replicas(live: &Live) -> i32 {
 }
 
 fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<Finding> {
-    let children = match outcome {
+    let (chosen, delivery) = match outcome {
         Outcome::Blocked(Problem { reason, message }) => {
             return vec![
                 Finding::new(condition::READY, false, reason, message.clone()),
                 Finding::new(condition::DEGRADED, true, reason, message.clone()),
             ];
         }
-        Outcome::Applied(children) => children,
+        Outcome::Published { chosen, delivery } => (chosen, delivery),
     };
-    let ready = if controller.spec.external {
+    let mut findings = vec![
+        ready(controller, live),
+        progressing(chosen),
+        degraded(chosen, delivery),
+    ];
+    if !controller.spec.external {
+        findings.push(delivery.finding());
+    }
+    findings
+}
+
+fn ready(controller: &Controller, live: &Live) -> Finding {
+    if controller.spec.external {
         let message = format!("slurmctld runs elsewhere, at {}", controller.address());
-        Finding::new(condition::READY, true, reason::EXTERNAL, message)
+        return Finding::new(condition::READY, true, reason::EXTERNAL, message);
+    }
+    let (ready, wanted) = (ready_replicas(live), controller.replicas());
+    let message = format!("{ready} of {wanted} slurmctld ready");
+    if ready >= wanted {
+        Finding::new(condition::READY, true, reason::AS_SPECIFIED, message)
     } else {
-        let (ready, wanted) = (ready_replicas(live), controller.replicas());
-        if ready >= wanted {
-            Finding::new(
-                condition::READY,
-                true,
-                reason::AS_SPECIFIED,
-                format!("{ready} of {wanted} slurmctld ready"),
-            )
-        } else {
-            // With backups one slurmctld is enough for Slurm to work.
-            let works = ready > 0;
-            Finding::new(
-                condition::READY,
-                works,
-                reason::STARTING,
-                format!("{ready} of {wanted} slurmctld ready"),
-            )
-        }
-    };
-    let degraded = if children.findings.is_empty() {
-        Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, "")
+        // With backups one slurmctld is enough for Slurm to work.
+        Finding::new(condition::READY, ready > 0, reason::STARTING, message)
+    }
+}
+
+fn progressing(chosen: &Chosen) -> Finding {
+    if let Some(Problem { reason, message }) = &chosen.held {
+        return Finding::new(condition::PROGRESSING, true, reason, message.clone());
+    }
+    if chosen.waiting.is_empty() {
+        Finding::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
     } else {
         Finding::new(
-            condition::DEGRADED,
+            condition::PROGRESSING,
             true,
-            reason::INVALID_SPEC,
-            children.findings.join("; "),
+            reason::DRAINING,
+            chosen.waiting.join("; "),
         )
-    };
-    vec![ready, degraded]
+    }
+}
+
+fn degraded(chosen: &Chosen, delivery: &Delivery) -> Finding {
+    let kind = condition::DEGRADED;
+    if let Delivery::Refused(words) = delivery {
+        return Finding::new(
+            kind,
+            true,
+            reason::CONFIG_REFUSED,
+            format!("slurmctld refused the configuration: {words}"),
+        );
+    }
+    if let Some(Problem { reason, message }) = chosen
+        .held
+        .as_ref()
+        .filter(|held| held.reason == reason::INVALID_SPEC)
+    {
+        return Finding::new(kind, true, reason, message.clone());
+    }
+    if chosen.findings.is_empty() {
+        Finding::new(kind, false, reason::AS_SPECIFIED, "")
+    } else {
+        Finding::new(kind, true, reason::INVALID_SPEC, chosen.findings.join("; "))
+    }
 }

@@ -15,10 +15,12 @@ use keelson_api::{Accounting, Controller, NodeSet};
 use serde_json::{Value, json};
 
 use super::{
-    build::{self, Children},
+    build::{self, Children, Configuration},
+    delivery::Delivery,
     observe::{Live, Observed},
+    publish::Chosen,
     status::{self, Outcome},
-    validate,
+    validate::{self, Validated},
 };
 
 use crate::{problem::Problem, teardown::Teardown};
@@ -86,9 +88,29 @@ fn observed(spec: Value) -> Observed {
     }
 }
 
-fn children(observed: &Observed) -> Result<Children, Problem> {
+fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
     let validated = validate::validate(observed)?;
-    Ok(build::build(&observed.controller, &validated).unwrap())
+    let rendered = build::render(&validated).unwrap();
+    let configuration = Configuration {
+        files: rendered.files,
+        restart_hash: Some("restart".into()),
+    };
+    let findings = rendered.findings;
+    Ok((
+        validated,
+        Chosen {
+            configuration,
+            hash: "hash".into(),
+            findings,
+            waiting: vec![],
+            held: None,
+        },
+    ))
+}
+
+fn children(observed: &Observed) -> Result<Children, Problem> {
+    let (validated, chosen) = chosen(observed)?;
+    Ok(build::build(&observed.controller, &validated, &chosen.configuration).unwrap())
 }
 
 fn slurm_conf(observed: &Observed) -> String {
@@ -267,32 +289,13 @@ fn job_records_go_where_the_accounting_says() {
 }
 
 #[test]
-fn a_user_file_changes_the_pod_unless_it_is_taken_in_live() {
-    let with = |text: &str, inplace: bool| {
-        let mut observed =
-            observed(json!({ "configFileRefs": [{ "name": "extra" }], "inplaceReconfigure": inplace }));
-        let data = BTreeMap::from([("gres.conf".to_owned(), text.to_owned())]);
-        observed.config_maps.insert(
-            "extra".into(),
-            Some(Arc::new(ConfigMap {
-                data: Some(data),
-                ..ConfigMap::default()
-            })),
-        );
-        children(&observed).unwrap().daemon.unwrap().stateful_set.value
-    };
-    assert_ne!(with("a", false), with("b", false));
-    assert_eq!(with("a", true), with("b", true));
-}
-
-#[test]
 fn a_blocked_controller_says_why() {
     let mut observed = observed(json!({}));
     observed.jwt_key = None;
     let problem = children(&observed).unwrap_err();
     let status = status::compute(
         &observed,
-        &Outcome::Blocked(&problem),
+        &Outcome::Blocked(problem),
         &Teardown::Not,
         Timestamp::UNIX_EPOCH,
     );
@@ -302,12 +305,25 @@ fn a_blocked_controller_says_why() {
 #[test]
 fn a_starting_controller_is_not_ready() {
     let observed = observed(json!({}));
-    let children = children(&observed).unwrap();
-    let status = status::compute(
-        &observed,
-        &Outcome::Applied(&children),
-        &Teardown::Not,
-        Timestamp::UNIX_EPOCH,
-    );
+    let (_, chosen) = chosen(&observed).unwrap();
+    let outcome = Outcome::Published {
+        chosen: &chosen,
+        delivery: Delivery::Pending,
+    };
+    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
     insta::assert_yaml_snapshot!("starting-status", status);
+}
+
+#[test]
+fn a_refused_configuration_is_quoted() {
+    let observed = observed(json!({}));
+    let (_, chosen) = chosen(&observed).unwrap();
+    let delivery = Delivery::Refused("fatal: Invalid node names in partition p2".into());
+    let outcome = Outcome::Published {
+        chosen: &chosen,
+        delivery,
+    };
+    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
+    insta::assert_yaml_snapshot!("refused-status", status);
+    assert_eq!(outcome.problem().unwrap().reason, "ConfigRefused");
 }

@@ -12,7 +12,7 @@ use slurm_conf::slurm_conf::{
 };
 
 use super::observe::Observed;
-use crate::{children::checksum, problem::Problem, secrets};
+use crate::{problem::Problem, secrets};
 
 /// What the children are built from.
 #[derive(Debug, Clone)]
@@ -31,8 +31,8 @@ pub struct Internal {
     pub jwt_key: SecretKeySelector,
     pub jwks: Option<ConfigMapKeySelector>,
     pub slurm_key_hash: String,
-    /// Checksum of the files that come from the user's own `ConfigMap`s.
-    pub user_files_hash: String,
+    /// Files that come from the user's own `ConfigMap`s, by name.
+    pub user_files: BTreeMap<String, Vec<u8>>,
     /// The user's `ConfigMap`s, in the order in which their files are laid over each other.
     pub config_maps: Vec<String>,
     pub state: State,
@@ -111,7 +111,12 @@ fn internal(
     secrets::value(observed.jwt_key.as_deref(), &jwt_key)?;
     let state = state(observed)?;
 
-    let files = files(observed)?;
+    let config_maps = config_maps(&observed.controller);
+    let user_files = user_files(observed, &config_maps)?;
+    let texts = user_files
+        .iter()
+        .filter_map(|(name, bytes)| Some((name.clone(), String::from_utf8(bytes.clone()).ok()?)))
+        .collect();
     let names_in = |references: &Option<Vec<LocalObjectReference>>| -> BTreeSet<String> {
         references
             .iter()
@@ -157,22 +162,8 @@ fn internal(
         nodes: wanted_nodes(observed),
         retained: vec![],
         extra_conf,
-        included_files: files.clone(),
+        included_files: texts,
     };
-    let mut config_maps: Vec<String> = [
-        &spec.config_file_refs,
-        &spec.prolog_script_refs,
-        &spec.epilog_script_refs,
-        &spec.prolog_slurmctld_script_refs,
-        &spec.epilog_slurmctld_script_refs,
-    ]
-    .into_iter()
-    .flatten()
-    .flatten()
-    .map(|reference| reference.name.clone())
-    .collect();
-    config_maps.sort();
-    config_maps.dedup();
     Ok(Validated::Internal(Box::new(Internal {
         conf,
         cgroup_conf: !config_files.contains(file::CGROUP_CONF),
@@ -180,7 +171,7 @@ fn internal(
         jwt_key,
         jwks: spec.jwks_key_ref.clone(),
         slurm_key_hash,
-        user_files_hash: checksum::of_texts(&files),
+        user_files,
         config_maps,
         state,
     })))
@@ -229,19 +220,55 @@ fn state(observed: &Observed) -> Result<State, Problem> {
     }
 }
 
-/// The content of every ConfigMap that the spec names, by file name.
-fn files(observed: &Observed) -> Result<BTreeMap<String, String>, Problem> {
+/// The `ConfigMap`s whose keys become files, in the order in which they are projected.
+fn config_maps(controller: &Controller) -> Vec<String> {
+    let spec = &controller.spec;
+    let lists = [
+        &spec.config_file_refs,
+        &spec.prolog_script_refs,
+        &spec.epilog_script_refs,
+        &spec.prolog_slurmctld_script_refs,
+        &spec.epilog_slurmctld_script_refs,
+    ];
+    let names: BTreeSet<String> = lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|reference| reference.name.clone())
+        .collect();
+    names.into_iter().collect()
+}
+
+/// The files that the spec's `ConfigMap`s put beside slurm.conf.
+fn user_files(observed: &Observed, config_maps: &[String]) -> Result<BTreeMap<String, Vec<u8>>, Problem> {
     let mut files = BTreeMap::new();
-    for (name, map) in &observed.config_maps {
-        let map = map
-            .as_ref()
-            .ok_or_else(|| Problem::missing(format!("ConfigMap {name} does not exist")))?;
+    let map = |name: &str| {
+        let map = observed.config_maps.get(name).and_then(Option::as_ref);
+        map.ok_or_else(|| Problem::missing(format!("ConfigMap {name} does not exist")))
+    };
+    for name in config_maps {
+        let map = map(name)?;
         files.extend(
             map.data
                 .iter()
                 .flatten()
-                .map(|(file, text)| (file.clone(), text.clone())),
+                .map(|(file, text)| (file.clone(), text.clone().into_bytes())),
         );
+        files.extend(
+            map.binary_data
+                .iter()
+                .flatten()
+                .map(|(file, bytes)| (file.clone(), bytes.0.clone())),
+        );
+    }
+    if let Some(jwks) = &observed.controller.spec.jwks_key_ref {
+        let map = map(&jwks.name)?;
+        let text = map
+            .data
+            .as_ref()
+            .and_then(|data| data.get(&jwks.key))
+            .ok_or_else(|| Problem::missing(format!("ConfigMap {} has no key {:?}", jwks.name, jwks.key)))?;
+        files.insert(file::JWKS.to_owned(), text.clone().into_bytes());
     }
     Ok(files)
 }

@@ -94,6 +94,14 @@ impl Mirrors {
         }
     }
 
+    /// Whom to ask what is kept nowhere.
+    pub fn client(&self, controller: &Key) -> Option<Client> {
+        self.entries
+            .read()
+            .get(controller)
+            .map(|entry| entry.connection.client.clone())
+    }
+
     /// Whom to ask for changes.
     pub fn control(&self, controller: &Key) -> Option<Arc<dyn Control>> {
         self.entries

@@ -1,0 +1,211 @@
+//! Whether slurmctld has taken in the configuration that was published.
+//!
+//! The first process of our images tries a candidate, keeps the last good one, and tells on a port of its own. Whoever
+//! does not answer there although its pod is ready is an image of the peer's, which takes a configuration in by its
+//! sidecar or by a restart.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use keelson_api::well_known::{condition, port, reason};
+use kube::ResourceExt;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::conditions::{Finding, Holds};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the first process of a slurmctld pod says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Report {
+    config: ConfigReport,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ConfigReport {
+    #[serde(default)]
+    candidate: Option<String>,
+    #[serde(default)]
+    active: Option<String>,
+    #[serde(default)]
+    verdict: String,
+    #[serde(default)]
+    message: Option<String>,
+}
+
+/// What is known of one slurmctld pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Ours(Report),
+    /// Ready, and nobody listens there.
+    Foreign,
+    /// Not up, or not reachable from here.
+    Silent,
+}
+
+/// How far a configuration has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivery {
+    Applied,
+    /// slurmctld said no, in these words, and goes on with the last good one.
+    Refused(String),
+    /// On its way.
+    Pending,
+    /// The image does not tell.
+    Untold,
+}
+
+impl Delivery {
+    /// What all slurmctlds of a Controller make of it. Only the one in charge tries a candidate; the others follow.
+    pub fn of(answers: &[Answer], expected: &str) -> Self {
+        let reports: Vec<&ConfigReport> = answers
+            .iter()
+            .filter_map(|answer| match answer {
+                Answer::Ours(report) => Some(&report.config),
+                Answer::Foreign | Answer::Silent => None,
+            })
+            .collect();
+        let is = |hash: &Option<String>| hash.as_deref() == Some(expected);
+        if let Some(refused) = reports
+            .iter()
+            .find(|r| is(&r.candidate) && r.verdict == "refused")
+        {
+            return Self::Refused(refused.message.clone().unwrap_or_default());
+        }
+        if reports.iter().any(|report| is(&report.active)) {
+            return Self::Applied;
+        }
+        if reports.is_empty() && answers.contains(&Answer::Foreign) {
+            Self::Untold
+        } else {
+            Self::Pending
+        }
+    }
+
+    pub fn finding(&self) -> Finding {
+        let kind = condition::CONFIG_ACCEPTED;
+        match self {
+            Self::Applied => Finding::new(kind, true, reason::CONFIG_APPLIED, ""),
+            Self::Refused(words) => {
+                let message = format!("slurmctld goes on with the last good configuration; it said: {words}");
+                Finding::new(kind, false, reason::CONFIG_REFUSED, message)
+            }
+            Self::Pending => Finding::new(kind, false, reason::CONFIG_PENDING, "on its way to slurmctld"),
+            Self::Untold => {
+                let message = "this image does not tell whether slurmctld has taken it in";
+                Finding::new(kind, Holds::Unknown, reason::CONFIG_PENDING, message)
+            }
+        }
+    }
+}
+
+/// Whether the image is ours; `None` while nobody can tell.
+pub fn image_is_ours(answers: &[Answer]) -> Option<bool> {
+    if answers.iter().any(|answer| matches!(answer, Answer::Ours(_))) {
+        return Some(true);
+    }
+    answers.contains(&Answer::Foreign).then_some(false)
+}
+
+/// The name of a configuration: over the files in the order of their names, each as its name, a zero byte, its length
+/// in 8 bytes and its content. The first process of our images computes the same over what is mounted.
+pub fn hash(files: &BTreeMap<String, Vec<u8>>) -> String {
+    use std::fmt::Write as _;
+    let mut hasher = Sha256::new();
+    for (name, content) in files {
+        hasher.update(name);
+        hasher.update([0]);
+        hasher.update(u64::try_from(content.len()).unwrap_or(u64::MAX).to_le_bytes());
+        hasher.update(content);
+    }
+    hasher.finalize().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Asks every pod.
+pub async fn ask(http: &reqwest::Client, pods: &[std::sync::Arc<Pod>]) -> Vec<Answer> {
+    stream::iter(pods.iter().cloned())
+        .map(|pod| async move { ask_one(http, &pod).await })
+        .buffered(8)
+        .collect()
+        .await
+}
+
+async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
+    let status = pod.status.as_ref();
+    let ready = status
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let Some(address) = status.and_then(|status| status.pod_ip.as_deref()) else {
+        return Answer::Silent;
+    };
+    let host = if address.contains(':') {
+        format!("[{address}]")
+    } else {
+        address.to_owned()
+    };
+    let url = format!("http://{host}:{}/v1/status", port::INIT);
+    let answer = http.get(url).timeout(PATIENCE).send().await;
+    match answer {
+        Ok(answer) if answer.status().is_success() => match answer.json::<Report>().await {
+            Ok(report) => Answer::Ours(report),
+            Err(_) => Answer::Silent,
+        },
+        // Refused at once: the pod is there, and nobody listens.
+        Err(error) if error.is_connect() && !error.is_timeout() && ready => {
+            tracing::debug!(pod = pod.name_any(), "no status port: an image of another maker");
+            Answer::Foreign
+        }
+        Ok(_) | Err(_) => Answer::Silent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn ours(candidate: &str, active: &str, verdict: &str) -> Answer {
+        let report = json!({ "daemon": "slurmctld", "mainPid": 7, "config": {
+            "candidate": candidate, "active": active, "lastGood": active, "verdict": verdict,
+            "message": if verdict == "refused" { Some("fatal: no") } else { None }, "at": "t" } });
+        Answer::Ours(serde_json::from_value(report).unwrap())
+    }
+
+    #[rstest]
+    #[case::applied(vec![ours("new", "new", "applied")], Delivery::Applied)]
+    #[case::refused(vec![ours("new", "old", "refused")], Delivery::Refused("fatal: no".into()))]
+    #[case::an_older_refusal(vec![ours("bad", "old", "refused")], Delivery::Pending)]
+    #[case::not_there_yet(vec![ours("old", "old", "applied")], Delivery::Pending)]
+    #[case::the_standby_follows(vec![ours("new", "new", "applied"), ours("new", "old", "pending")], Delivery::Applied)]
+    #[case::foreign(vec![Answer::Foreign], Delivery::Untold)]
+    #[case::starting(vec![Answer::Silent], Delivery::Pending)]
+    #[case::no_pods(vec![], Delivery::Pending)]
+    fn what_the_pods_say_decides(#[case] answers: Vec<Answer>, #[case] expected: Delivery) {
+        assert_eq!(Delivery::of(&answers, "new"), expected);
+    }
+
+    #[test]
+    fn the_hash_is_the_one_that_the_first_process_computes() {
+        // sha256 of "a\0" + 1_u64 + "x" + "b\0" + 0_u64, from another implementation.
+        let files = BTreeMap::from([("a".to_owned(), b"x".to_vec()), ("b".to_owned(), vec![])]);
+        let bytes: Vec<u8> = [
+            b"a\0".as_slice(),
+            &1_u64.to_le_bytes(),
+            b"x",
+            b"b\0",
+            &0_u64.to_le_bytes(),
+        ]
+        .concat();
+        assert_eq!(hash(&files), crate::children::checksum::of_bytes(&bytes));
+    }
+}

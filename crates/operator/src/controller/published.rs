@@ -1,0 +1,281 @@
+//! From the configuration that slurmctld has to the one that it should have, without killing a job. Pure.
+//!
+//! A reconfiguration ends the jobs of a partition that is no longer in the file. So a partition leaves in steps: it is
+//! kept and drained, and goes when Slurm says that it takes no more jobs and has none left. Other changes that would cost
+//! jobs wait until none runs; those that a living cluster never survives are refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keelson_api::well_known::reason;
+use slurm_conf::{
+    catalogue::File,
+    change::{ChangeSet, Class, Daemon, MustBeEmpty, change_class},
+    syntax::{Document, Statement, parse},
+};
+
+use crate::problem::Problem;
+
+/// What Slurm's jobs use, as far as it matters here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Partitions that Slurm has, and whether each takes new jobs.
+    pub partitions: BTreeMap<String, bool>,
+    /// Active jobs: number and the partitions that each names.
+    pub jobs: Vec<(u64, BTreeSet<String>)>,
+}
+
+impl Usage {
+    fn jobs_in(&self, partition: &str) -> Vec<u64> {
+        let named = |names: &BTreeSet<String>| names.iter().any(|name| name.eq_ignore_ascii_case(partition));
+        self.jobs
+            .iter()
+            .filter(|(_, names)| named(names))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+}
+
+/// What the step from the published file to the candidate asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    changes: ChangeSet,
+    published: Document,
+}
+
+/// What is to be done about a candidate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// It may be published, with these records of the old one kept.
+    Publish {
+        retained: Vec<Statement>,
+        /// Whether slurmctld has to start anew to take it in.
+        restart: bool,
+        /// What holds the retained records, for a person.
+        waiting: Vec<String>,
+    },
+    /// The published one stays.
+    Hold(Problem),
+}
+
+impl Step {
+    /// Compares; `None` when there is nothing published that could be read, or nothing differs.
+    pub fn between(published: &str, candidate: &str, included: &BTreeMap<String, String>) -> Option<Self> {
+        let published = parse(File::Slurm, published, included).ok()?;
+        let candidate = parse(File::Slurm, candidate, included).ok()?;
+        let changes = change_class(File::Slurm, &published, &candidate);
+        (!changes.changes.is_empty()).then_some(Self { changes, published })
+    }
+
+    /// Whether Slurm must be asked what its jobs use.
+    pub fn needs_usage(&self) -> bool {
+        matches!(self.changes.class(), Class::KillsJobs { .. })
+    }
+
+    /// `usage` is what Slurm said; `None` means that it did not answer, and then everything counts as used.
+    pub fn decide(&self, usage: Option<&Usage>) -> Decision {
+        let (must_be_empty, restart) = match self.changes.class() {
+            Class::None | Class::Reconfigure => (BTreeSet::new(), BTreeSet::new()),
+            Class::Restart { daemons } => (BTreeSet::new(), daemons),
+            Class::KillsJobs {
+                must_be_empty,
+                restart,
+            } => (must_be_empty, restart),
+            Class::Forbidden { why } => return Decision::Hold(self.forbidden(why)),
+        };
+        let mut kept = BTreeSet::new();
+        let mut waiting = Vec::new();
+        for what in &must_be_empty {
+            match what {
+                MustBeEmpty::Partition(name) => {
+                    if let Some(why) = partition_in_use(name, usage) {
+                        kept.insert(name.clone());
+                        waiting.push(why);
+                    }
+                }
+                // It goes with the partitions that name it, which are looked at themselves.
+                MustBeEmpty::NodeSet(_) => {}
+                MustBeEmpty::Cluster | MustBeEmpty::Nodes(_) => {
+                    if let Some(problem) = self.cluster_in_use(usage) {
+                        return Decision::Hold(problem);
+                    }
+                }
+            }
+        }
+        Decision::Publish {
+            retained: self.retained(&kept),
+            restart: restart.contains(&Daemon::Slurmctld),
+            waiting,
+        }
+    }
+
+    fn retained(&self, partitions: &BTreeSet<String>) -> Vec<Statement> {
+        let kept: Vec<&Statement> = self
+            .published
+            .all("PartitionName")
+            .filter(|s| partitions.contains(&s.head.value))
+            .collect();
+        let names_nodeset = |nodeset: &Statement| {
+            kept.iter().any(|partition| {
+                let nodes = partition.attribute("Nodes").unwrap_or_default();
+                nodes
+                    .split(',')
+                    .any(|name| name.eq_ignore_ascii_case(&nodeset.head.value))
+            })
+        };
+        let nodesets = self
+            .published
+            .all("NodeSet")
+            .filter(|nodeset| names_nodeset(nodeset));
+        nodesets.chain(kept.iter().copied()).cloned().collect()
+    }
+
+    fn forbidden(&self, why: &str) -> Problem {
+        Problem::invalid(format!(
+            "{} cannot be changed in a living cluster: {why}; slurmctld goes on with the last configuration",
+            self.named(|class| matches!(class, Class::Forbidden { .. }))
+        ))
+    }
+
+    fn cluster_in_use(&self, usage: Option<&Usage>) -> Option<Problem> {
+        let what = self.named(|class| match class {
+            Class::KillsJobs { must_be_empty, .. } => must_be_empty
+                .iter()
+                .any(|what| matches!(what, MustBeEmpty::Cluster | MustBeEmpty::Nodes(_))),
+            _ => false,
+        });
+        let held = |why: String| {
+            Some(Problem {
+                reason: reason::CONFIG_PENDING,
+                message: why,
+            })
+        };
+        match usage {
+            None => held(format!(
+                "{what} may cost running jobs, and Slurm does not say whether there are any"
+            )),
+            Some(usage) if !usage.jobs.is_empty() => held(format!(
+                "{what} would cost running jobs; it waits until none of {} is left",
+                usage.jobs.len()
+            )),
+            Some(_) => None,
+        }
+    }
+
+    fn named(&self, which: impl Fn(&Class) -> bool) -> String {
+        let names: Vec<&str> = self
+            .changes
+            .changes
+            .iter()
+            .filter(|change| which(&change.class))
+            .map(|c| c.what.as_str())
+            .collect();
+        names.join(", ")
+    }
+}
+
+/// Why the partition must stay, if it must.
+fn partition_in_use(name: &str, usage: Option<&Usage>) -> Option<String> {
+    let Some(usage) = usage else {
+        return Some(format!(
+            "partition {name} is kept until Slurm says that no job uses it"
+        ));
+    };
+    let takes_jobs = usage
+        .partitions
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, takes)| *takes);
+    let jobs = usage.jobs_in(name);
+    match (takes_jobs, jobs.as_slice()) {
+        (None, _) | (Some(false), []) => None,
+        (Some(true), []) => Some(format!("partition {name} is being closed")),
+        (Some(_), [first, ..]) => Some(format!(
+            "partition {name} is kept for {} jobs, such as {first}",
+            jobs.len()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+    use rstest::rstest;
+
+    use super::*;
+
+    const BASE: &str = "ClusterName=c\nSlurmctldHost=a\nNodeSet=w Feature=w\n";
+    const WITH: &str = "PartitionName=w Nodes=w MaxTime=10\n";
+
+    fn step(old: &str, new: &str) -> Step {
+        Step::between(&format!("{BASE}{old}"), &format!("{BASE}{new}"), &BTreeMap::new()).unwrap()
+    }
+
+    fn usage(partitions: &[(&str, bool)], jobs: &[(u64, &str)]) -> Usage {
+        Usage {
+            partitions: partitions
+                .iter()
+                .map(|(name, takes)| ((*name).to_owned(), *takes))
+                .collect(),
+            jobs: jobs
+                .iter()
+                .map(|(id, name)| (*id, BTreeSet::from([(*name).to_owned()])))
+                .collect(),
+        }
+    }
+
+    fn kept(decision: &Decision) -> Vec<String> {
+        match decision {
+            Decision::Publish { retained, .. } => retained
+                .iter()
+                .map(|s| format!("{}={}", s.head.key, s.head.value))
+                .collect(),
+            Decision::Hold(problem) => panic!("{problem:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case::no_answer(None, true)]
+    #[case::takes_jobs(Some(usage(&[("w", true)], &[])), true)]
+    #[case::closed_with_a_job(Some(usage(&[("w", false)], &[(7, "w")])), true)]
+    #[case::closed_and_empty(Some(usage(&[("w", false)], &[(7, "other")])), false)]
+    #[case::unknown_to_slurm(Some(usage(&[("other", true)], &[])), false)]
+    fn a_partition_leaves_when_it_is_closed_and_empty(#[case] usage: Option<Usage>, #[case] stays: bool) {
+        let decision = step(WITH, "").decide(usage.as_ref());
+        let expected: &[&str] = if stays {
+            &["NodeSet=w", "PartitionName=w"]
+        } else {
+            &[]
+        };
+        assert_eq!(kept(&decision), expected);
+    }
+
+    #[test]
+    fn an_ordinary_change_asks_nobody() {
+        let step = step("SchedulerParameters=a\n", "SchedulerParameters=b\n");
+        assert!(!step.needs_usage());
+        let decision = step.decide(None);
+        assert_eq!(
+            decision,
+            Decision::Publish {
+                retained: vec![],
+                restart: false,
+                waiting: vec![]
+            }
+        );
+    }
+
+    #[test]
+    fn what_a_cluster_does_not_survive_is_held() {
+        let renamed = BASE.replace("ClusterName=c", "ClusterName=d");
+        let step = Step::between(BASE, &renamed, &BTreeMap::new()).unwrap();
+        let Decision::Hold(problem) = step.decide(Some(&Usage::default())) else {
+            panic!("published")
+        };
+        assert!(problem.message.contains("ClusterName"), "{}", problem.message);
+    }
+
+    #[test]
+    fn nothing_published_is_nothing_to_keep() {
+        assert_eq!(Step::between(BASE, BASE, &BTreeMap::new()), None);
+    }
+}
