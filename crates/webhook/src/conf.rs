@@ -94,26 +94,26 @@ fn nodesets(controller: &Controller, around: &Around) -> Vec<NodeSet> {
         .nodesets
         .iter()
         .filter(|nodeset| nodeset.spec.controller_ref.name == own);
-    // Two of one name are those two's fault.
-    let by_name: BTreeMap<String, NodeSet> = own
-        .map(|nodeset| {
-            let name = nodeset.slurm_name();
-            let enabled = nodeset
-                .spec
-                .partition
-                .as_ref()
-                .is_some_and(|partition| partition.enabled);
-            let nodeset = NodeSet {
-                name: name.clone(),
-                feature: name.clone(),
-                // What stands on its line is judged with the NodeSet.
-                partition: enabled.then(Partition::default),
-            };
-            (name, nodeset)
-        })
+    // Two of one name are those two's fault; the file would have what either of them brings.
+    let mut partitions: BTreeMap<String, bool> = BTreeMap::new();
+    for nodeset in own {
+        let enabled = nodeset
+            .spec
+            .partition
+            .as_ref()
+            .is_some_and(|partition| partition.enabled);
+        *partitions.entry(nodeset.slurm_name()).or_default() |= enabled;
+    }
+    partitions
+        .into_iter()
         .filter(|(name, _)| encode_name(name).is_ok())
-        .collect();
-    by_name.into_values().collect()
+        .map(|(name, enabled)| NodeSet {
+            feature: name.clone(),
+            name,
+            // What stands on its line is judged with the NodeSet.
+            partition: enabled.then(Partition::default),
+        })
+        .collect()
 }
 
 /// Files that `Include` may name: those beside slurm.conf.
