@@ -36,6 +36,9 @@ pub enum Lookup<T> {
 /// Everything around one object: its namespace as the watches know it, and what was read for it.
 #[derive(Debug, Clone, Default)]
 pub struct Around {
+    /// Whether the lists below are whole: without rights to watch, or just after the start, they are not, and that
+    /// something is not in them says nothing.
+    pub known: bool,
     pub accountings: Vec<Arc<Accounting>>,
     pub controllers: Vec<Arc<Controller>>,
     pub loginsets: Vec<Arc<LoginSet>>,

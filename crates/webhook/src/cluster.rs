@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use futures::future::join_all;
+use futures::{FutureExt as _, future::join_all};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use keelson_runtime::{
@@ -52,6 +52,16 @@ fn by_namespace<K: ResourceExt>() -> Arc<Cache<K>> {
 }
 
 impl Caches {
+    /// Whether every list has come once.
+    fn are_whole(&self) -> bool {
+        self.accountings.synced().now_or_never().is_some()
+            && self.controllers.synced().now_or_never().is_some()
+            && self.loginsets.synced().now_or_never().is_some()
+            && self.nodesets.synced().now_or_never().is_some()
+            && self.restapis.synced().now_or_never().is_some()
+            && self.tokens.synced().now_or_never().is_some()
+    }
+
     /// Starts the watches that fill them. Rules read specs only.
     pub fn watch(&self, watches: &Watches) {
         watches.custom(&subscriber(&self.accountings, |object| object.status = None));
@@ -98,6 +108,7 @@ impl Cluster {
         let claims = self.read_all(namespace, claims, access_modes);
         let (config_maps, claims) = tokio::join!(config_maps, claims);
         Around {
+            known: self.caches.are_whole(),
             accountings: self.caches.accountings.find(NAMESPACE, namespace),
             controllers: self.caches.controllers.find(NAMESPACE, namespace),
             loginsets: self.caches.loginsets.find(NAMESPACE, namespace),

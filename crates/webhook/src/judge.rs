@@ -322,6 +322,20 @@ mod tests {
     }
 
     #[test]
+    fn that_a_neighbour_is_not_known_says_nothing_before_all_are() {
+        let object = json!({ "metadata": { "name": "n" }, "spec": { "controllerRef": { "name": "c" } } });
+        let request = request("NodeSet", Operation::Create, None, Some(object));
+        let warnings = |known| {
+            let around = Around {
+                known,
+                ..Around::default()
+            };
+            judge_any(&request, &around).report.warnings.len()
+        };
+        assert_eq!((warnings(false), warnings(true)), (0, 1));
+    }
+
+    #[test]
     fn subresources_are_none_of_ours() {
         let mut request = request(
             "NodeSet",

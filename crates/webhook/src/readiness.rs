@@ -1,15 +1,33 @@
 //! Whether this replica should be asked: it has a certificate that the API server trusts, knows the objects that rules
 //! compare with, and is not on its way out.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use keelson_runtime::health::Health;
 use parking_lot::Mutex;
 
-#[derive(Debug, Clone, Default)]
+/// How long the first lists are waited for. The peer's chart gives no right to watch our kinds; then rules that compare
+/// objects are off, which is better than no answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
 pub struct Readiness {
+    begun: Instant,
     state: Arc<Mutex<State>>,
     watches: Health,
+}
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            state: Arc::default(),
+            watches: Health::default(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -67,12 +85,23 @@ impl Readiness {
 
     /// Why this replica should not be asked; empty when it should.
     pub fn complaints(&self) -> Vec<String> {
+        self.complaints_at(Instant::now())
+    }
+
+    fn complaints_at(&self, now: Instant) -> Vec<String> {
         let mut state = self.state.lock();
         let mut complaints = if state.synced {
             Vec::new()
         } else {
             self.watches.complaints()
         };
+        if !complaints.is_empty() && now.duration_since(self.begun) >= PATIENCE {
+            tracing::warn!(
+                reasons = complaints.join("; "),
+                "objects are not compared with each other"
+            );
+            complaints.clear();
+        }
         state.synced = complaints.is_empty();
         match &state.certificate {
             Certificate::Awaited => complaints.push("no certificate yet".to_owned()),
@@ -114,6 +143,15 @@ mod tests {
         readiness.certificate(None);
         let _pods = readiness.watches().watch("Pod");
         assert_eq!(readiness.complaints(), ["watch of Pod has not listed yet"]);
+    }
+
+    #[test]
+    fn lists_are_not_waited_for_for_ever() {
+        let readiness = Readiness::default();
+        readiness.certificate(None);
+        let _pods = readiness.watches().watch("Pod");
+        assert_eq!(readiness.complaints().len(), 1);
+        assert!(readiness.complaints_at(Instant::now() + PATIENCE).is_empty());
     }
 
     #[test]

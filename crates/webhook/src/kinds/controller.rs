@@ -282,7 +282,7 @@ fn accounting(controller: &Controller, around: &Around, report: &mut Report) {
     else {
         return;
     };
-    if around.accounting(&reference.name).is_none() {
+    if around.known && around.accounting(&reference.name).is_none() {
         warn(
             report,
             &Path::spec().field("accountingRef").field("name"),

@@ -19,6 +19,7 @@ fn controller_exists(name: &str, around: &Around, report: &mut Report) {
         return;
     }
     match around.controller(name) {
+        None if !around.known => {}
         None => warn(
             report,
             &path,
