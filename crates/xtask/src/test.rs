@@ -142,7 +142,7 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
     };
     let running = cluster::start(progress, CLUSTER, 3, 0, build)?;
     let result = slurm::install(&slurm::Target::testbed(&running), progress)
-        .and_then(|()| on_cluster(runner, &running, &filter(base, options)));
+        .and_then(|()| on_cluster(runner, &running, &filter(base, options), build));
     if result.is_err() {
         // What a person would look at first; the cluster may be gone before they can.
         dump(&running);
@@ -155,7 +155,10 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
     result
 }
 
-fn on_cluster(mut runner: Command, running: &Cluster, filter: &str) -> Result<()> {
+fn on_cluster(mut runner: Command, running: &Cluster, filter: &str, build: Build) -> Result<()> {
+    if build == Build::Quick {
+        runner.env("KEELSON_TEST_QUICK", "1");
+    }
     runner
         .args(["--package", CLUSTER_PACKAGE, "-E", filter])
         .env("KEELSON_TEST_CLUSTER", CLUSTER)

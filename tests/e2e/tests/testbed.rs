@@ -104,7 +104,9 @@ fn exec_logs_and_port_forward_work() -> Result<()> {
             .spawn()?,
     );
     let mut line = String::new();
-    BufReader::new(forward.0.stdout.take().context("no output")?).read_line(&mut line)?;
+    // Kept open to the end: kubectl prints a line for each connection and would die of a closed pipe.
+    let mut said = BufReader::new(forward.0.stdout.take().context("no output")?);
+    said.read_line(&mut line)?;
     let port: u16 = line
         .split_whitespace()
         .find_map(|word| word.strip_prefix("127.0.0.1:"))
@@ -181,6 +183,10 @@ fn processes_of(name: &str) -> Result<usize> {
 fn up(name: &str) -> Result<Command> {
     let mut command = xtask()?;
     command.args(["up", "--no-slurm", "--nodes=1", "--name", name]);
+    // The images that the tests run on are there already; others would have to be built first.
+    if std::env::var_os("KEELSON_TEST_QUICK").is_some() {
+        command.arg("--quick");
+    }
     Ok(command)
 }
 
