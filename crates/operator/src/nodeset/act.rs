@@ -11,20 +11,20 @@ use keelson_api::{
 };
 use keelson_runtime::{
     Key,
-    apply::{self, Writer},
+    apply::{self, Desired, Writer},
 };
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use super::{
-    build::{Template, build_pod},
+    build::{Template, build_pod, build_pod_on},
     facts::{Plan, PodId, Step},
 };
 use crate::{
     context::Context,
     slurm::{
         control::{self, Change, Control},
-        facts::NodeName,
+        facts::{NodeName, SlurmNode},
     },
 };
 
@@ -162,7 +162,7 @@ impl Act<'_> {
             .iter()
             .filter(|(_, result)| result.is_err())
             .filter_map(|(id, _)| self.pod(id))
-            .map(|pod| super::observe::pod_facts(&pod).node)
+            .map(|pod| super::perceive::pod_facts(&pod).node)
             .collect();
         (results.into_iter().map(|(_, result)| result).collect(), held)
     }
@@ -220,14 +220,29 @@ impl Act<'_> {
         }
         let mut results = Vec::new();
         for (change, nodes) in changes {
-            tracing::info!(?change, nodes = nodes.len(), first = ?nodes.first(), "changing Slurm nodes");
-            let result = slurm.change(&nodes, &change).await;
-            results.push(result.map_err(|source| StepError::Slurm {
-                nodes: nodes.len(),
-                source,
-            }));
+            results.push(self.change_nodes(slurm.as_ref(), &change, nodes).await);
         }
         results
+    }
+
+    async fn change_nodes(
+        &self,
+        slurm: &dyn Control,
+        change: &Change,
+        mut nodes: Vec<NodeName>,
+    ) -> Result<(), StepError> {
+        let count = nodes.len();
+        let failed = |source| StepError::Slurm { nodes: count, source };
+        if matches!(change, Change::Undrain | Change::Resume) {
+            // Somebody may have made the drain theirs since it was read; a refused change is the lesser evil.
+            let now = slurm.nodes(&nodes).await.map_err(failed)?;
+            nodes.retain(|name| now.get(name).is_some_and(SlurmNode::reason_is_ours));
+        }
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(?change, nodes = nodes.len(), first = ?nodes.first(), "changing Slurm nodes");
+        slurm.change(&nodes, change).await.map_err(failed)
     }
 
     async fn remove(&self, steps: &[Step]) -> Vec<Result<(), StepError>> {
@@ -298,7 +313,8 @@ impl Act<'_> {
         stream::iter(steps.to_vec())
             .map(|step| async move {
                 match step {
-                    Step::Create { ordinal } => Some(self.create_pod(ordinal).await),
+                    Step::Create { ordinal } => Some(self.create_ordinal(ordinal).await),
+                    Step::CreateOn { machine, hostname } => Some(self.create_on(&machine, &hostname).await),
                     _ => None,
                 }
             })
@@ -308,23 +324,33 @@ impl Act<'_> {
             .await
     }
 
-    async fn create_pod(&self, ordinal: u32) -> Result<(), StepError> {
+    async fn create_ordinal(&self, ordinal: u32) -> Result<(), StepError> {
         let ordinal = i32::try_from(ordinal).unwrap_or(i32::MAX);
         let name = self.nodeset.pod_name(ordinal);
-        let template = match &self.template {
-            Ok(template) => template,
-            Err(why) => {
-                return Err(StepError::NoTemplate {
-                    pod: name,
-                    why: why.clone(),
-                });
-            }
-        };
-        match self
-            .writer
-            .create(&build_pod(self.nodeset, template, ordinal))
+        let template = self.template(&name)?;
+        self.create_pod(&name, &build_pod(self.nodeset, template, ordinal))
             .await
-        {
+    }
+
+    async fn create_on(&self, machine: &str, hostname: &str) -> Result<(), StepError> {
+        let name = format!("{} on {machine}", self.nodeset.name_any());
+        let template = self.template(&name)?;
+        self.create_pod(&name, &build_pod_on(self.nodeset, template, machine, hostname))
+            .await
+    }
+
+    fn template(&self, pod: &str) -> Result<&Template, StepError> {
+        self.template
+            .as_ref()
+            .copied()
+            .map_err(|why| StepError::NoTemplate {
+                pod: pod.to_owned(),
+                why: why.clone(),
+            })
+    }
+
+    async fn create_pod(&self, name: &str, desired: &Desired<Pod>) -> Result<(), StepError> {
+        match self.writer.create(desired).await {
             Ok(pod) => {
                 self.context.caches.pods.upsert(pod);
                 Ok(())
@@ -347,7 +373,10 @@ impl Act<'_> {
                 self.context
                     .events
                     .warning(self.nodeset, event::FAILED_CREATE, note);
-                Err(StepError::Create { pod: name, source })
+                Err(StepError::Create {
+                    pod: name.to_owned(),
+                    source,
+                })
             }
         }
     }

@@ -135,26 +135,72 @@ fn revision(nodeset: &NodeSet, validated: &Validated, pod_spec: &Value) -> Strin
 pub fn build_pod(nodeset: &NodeSet, template: &Template, ordinal: i32) -> Desired<Pod> {
     let name = nodeset.pod_name(ordinal);
     let hostname = nodeset.pod_hostname(ordinal);
-    let mut labels = vec![
+    let labels = vec![
         (label::POD_NAME, name.clone()),
         (label::POD_INDEX, nodeset.padded_ordinal(ordinal)),
         (label::POD_HOSTNAME, hostname.clone()),
         (label::SCALING_MODE, ScalingMode::StatefulSet.as_str().to_owned()),
-        (label::REVISION_HASH, template.revision.clone()),
     ];
+    one_pod(
+        nodeset,
+        template,
+        ("name", &name),
+        &hostname,
+        labels,
+        template.spec.clone(),
+    )
+}
+
+/// The pod of one machine. The scheduler binds it, so that quotas and priorities count; it may bind it nowhere else.
+pub fn build_pod_on(nodeset: &NodeSet, template: &Template, machine: &str, hostname: &str) -> Desired<Pod> {
+    let mut spec = template.spec.clone();
+    if let Value::Object(fields) = &mut spec {
+        let affinity = fields.entry("affinity").or_insert_with(|| json!({}));
+        if let Value::Object(affinity) = affinity {
+            let only_there = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+                { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [machine] }] },
+            ] } });
+            affinity.insert("nodeAffinity".into(), only_there);
+        }
+    }
+    let labels = vec![
+        (label::POD_HOSTNAME, hostname.to_owned()),
+        (label::SCALING_MODE, ScalingMode::DaemonSet.as_str().to_owned()),
+    ];
+    one_pod(
+        nodeset,
+        template,
+        ("generateName", &nodeset.pod_generate_name()),
+        hostname,
+        labels,
+        spec,
+    )
+}
+
+fn one_pod(
+    nodeset: &NodeSet,
+    template: &Template,
+    (field, name): (&str, &str),
+    hostname: &str,
+    mut labels: Vec<(&'static str, String)>,
+    mut spec: Value,
+) -> Desired<Pod> {
+    labels.push((label::REVISION_HASH, template.revision.clone()));
     // From birth: a worker must not be evicted in the moment between its first job and our noticing it.
     if nodeset.spec.workload_disruption_protection {
         labels.push((label::POD_PROTECT, "true".to_owned()));
     }
+    let namespace = nodeset.namespace().unwrap_or_default();
     let metadata = template.metadata.clone().with_labels(labels);
-    let mut spec = template.spec.clone();
+    let mut metadata = metadata.of_object(&namespace, "", &[owned_by(nodeset)]);
+    if let Value::Object(fields) = &mut metadata {
+        fields.remove("name");
+        fields.insert(field.into(), json!(name));
+    }
     if let Value::Object(fields) = &mut spec {
         fields.insert("hostname".into(), json!(hostname));
     }
-    let namespace = nodeset.namespace().unwrap_or_default();
-    Desired::new(
-        json!({ "metadata": metadata.of_object(&namespace, &name, &[owned_by(nodeset)]), "spec": spec }),
-    )
+    Desired::new(json!({ "metadata": metadata, "spec": spec }))
 }
 
 fn slurmd(validated: &Validated) -> Value {

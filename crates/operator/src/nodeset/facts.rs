@@ -76,6 +76,8 @@ pub struct PodFacts {
     pub terminating: bool,
     /// Kubernetes node that it runs on.
     pub machine: Option<String>,
+    /// Kubernetes node that it runs on or is bound to run on.
+    pub target: Option<String>,
     /// A person asked for a drain by annotation.
     pub cordoned: bool,
     /// What we decided earlier, from the pod's annotations.
@@ -129,13 +131,24 @@ causes! {
     Rollout = "rollout",
     /// It is ready but Slurm does not know it.
     Unregistered = "unregistered",
+    /// DaemonSet mode: its machine is gone or does not fit any more.
+    Unplaced = "unplaced",
+    /// DaemonSet mode: its machine gives it another name now.
+    Renamed = "renamed",
+    /// DaemonSet mode: another worker is on its machine.
+    Duplicate = "duplicate",
 }
 
 impl Cause {
     /// Whether no worker of the same name follows, so that its record in Slurm goes too.
     pub fn for_good(self) -> bool {
         match self {
-            Self::ScaleIn | Self::ModeSwitch | Self::Deletion => true,
+            Self::ScaleIn
+            | Self::ModeSwitch
+            | Self::Deletion
+            | Self::Unplaced
+            | Self::Renamed
+            | Self::Duplicate => true,
             Self::Rollout | Self::Unregistered => false,
         }
     }
@@ -147,6 +160,21 @@ pub struct MachineFacts {
     pub cordoned: bool,
     /// Drain reason that a person or a node condition gives while it is cordoned.
     pub cordon_reason: Option<String>,
+    /// Whether it is one for a worker (DaemonSet mode).
+    pub fit: Fit,
+    /// Name of a worker on it (DaemonSet mode).
+    pub hostname: String,
+}
+
+/// Whether a machine is one for a worker, by selectors, affinity and taints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fit {
+    /// A worker belongs there.
+    #[default]
+    Run,
+    /// No new one starts there, but one that is there stays.
+    Stay,
+    No,
 }
 
 /// One thing to do. Each is harmless when the world has moved on since it was decided: the doing side checks uids,
@@ -155,6 +183,11 @@ pub struct MachineFacts {
 pub enum Step {
     Create {
         ordinal: u32,
+    },
+    /// DaemonSet mode.
+    CreateOn {
+        machine: String,
+        hostname: String,
     },
     /// Write the intent on the pod.
     Intend {

@@ -7,12 +7,9 @@ mod build;
 mod error;
 mod facts;
 mod observe;
-mod order;
+mod perceive;
+mod placement;
 mod plan;
-#[cfg(test)]
-mod plan_properties;
-#[cfg(test)]
-mod plan_tests;
 mod status;
 mod validate;
 
@@ -68,13 +65,13 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let controller_key = Key::new(&key.namespace, &nodeset.spec.controller_ref.name);
     let slurm = context.mirrors.slurm(&controller_key);
     let now = context.clock.now();
-    let observed = observe::facts(
-        &read,
-        &revision,
-        slurm,
-        &context.settings.propagated_node_conditions,
-        now,
-    );
+    let pod_spec = template.as_ref().ok().map(|template| &template.spec);
+    let worker = perceive::Worker {
+        revision: &revision,
+        pod_spec,
+    };
+    let propagated = &context.settings.propagated_node_conditions;
+    let observed = perceive::perceive(&read, &worker, slurm, propagated, now);
     // A set on its way out needs no template to go.
     let plan = if template.is_ok() || deleting {
         plan::plan(&observed)

@@ -8,7 +8,7 @@ use keelson_api::{
 use kube::ResourceExt;
 use slurm_rest::node::NodeBase;
 
-use super::facts::{Observed, Phase, Plan, Wait, Why};
+use super::facts::{Fit, Observed, Phase, Plan, Wait, Why};
 use crate::{
     conditions::{self, Finding},
     problem::Problem,
@@ -38,7 +38,11 @@ pub fn compute(
         .count();
     let desired = match observed.set.mode {
         ScalingMode::StatefulSet => usize::try_from(observed.set.replicas).unwrap_or(usize::MAX),
-        ScalingMode::DaemonSet => observed.machines.len(),
+        ScalingMode::DaemonSet => observed
+            .machines
+            .values()
+            .filter(|machine| machine.fit != Fit::No)
+            .count(),
     };
     let updated = pods
         .iter()

@@ -1,11 +1,14 @@
 //! One Slurm cluster by way of its slurmrestd.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use keelson_runtime::Clock;
 use slurm_rest::{
-    Client, Hostlist,
+    Client, Fetched, Hostlist,
     node::{NodeAction, NodeUpdate},
 };
 
@@ -55,6 +58,37 @@ impl Control for Connection {
                 Err(error) if is_already_so(change, &error) => Ok(()),
                 answer => answer.map_err(translate),
             }
+        }
+        .boxed()
+    }
+
+    fn nodes<'a>(
+        &'a self,
+        names: &'a [NodeName],
+    ) -> BoxFuture<'a, Result<BTreeMap<NodeName, SlurmNode>, Error>> {
+        /// Beyond this the whole list costs slurmctld less.
+        const ONE_BY_ONE: usize = 32;
+        async move {
+            if names.len() > ONE_BY_ONE {
+                let asked = self.clock.now();
+                let all = match self.client.nodes(None).await.map_err(translate)? {
+                    Fetched::Changed(all) => all.items,
+                    Fetched::Unchanged => vec![],
+                };
+                let wanted: BTreeSet<&str> = names.iter().map(|name| name.0.as_str()).collect();
+                let found = all.iter().filter(|node| wanted.contains(&*node.name));
+                return Ok(found
+                    .map(|node| (NodeName(node.name.to_string()), SlurmNode::from_rest(node, asked)))
+                    .collect());
+            }
+            let reads = names
+                .iter()
+                .map(|name| async move { Ok((name.clone(), self.node(name).await?)) });
+            let read = futures::future::try_join_all(reads).await?;
+            Ok(read
+                .into_iter()
+                .filter_map(|(name, node)| Some((name, node?)))
+                .collect())
         }
         .boxed()
     }

@@ -1,5 +1,7 @@
 //! What may be asked of a Slurm cluster. The NodeSet's doing side knows no more of Slurm than this.
 
+use std::collections::BTreeMap;
+
 use futures::future::BoxFuture;
 
 use super::facts::{NodeName, SlurmNode};
@@ -25,6 +27,11 @@ pub enum Change {
 pub trait Control: Send + Sync {
     /// Applies one change to all these nodes in one call.
     fn change<'a>(&'a self, nodes: &'a [NodeName], change: &'a Change) -> BoxFuture<'a, Result<(), Error>>;
+    /// Reads these nodes now; those that Slurm does not know are left out.
+    fn nodes<'a>(
+        &'a self,
+        names: &'a [NodeName],
+    ) -> BoxFuture<'a, Result<BTreeMap<NodeName, SlurmNode>, Error>>;
     /// Reads one node now; `None` when Slurm says that there is none of that name.
     fn node<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<Option<SlurmNode>, Error>>;
     /// Removes a node's record. Slurm refuses while a job runs there.

@@ -4,8 +4,10 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 
-use super::facts::{Phase, PodFacts};
-use crate::slurm::facts::Slurm;
+use crate::{
+    nodeset::facts::{Phase, PodFacts},
+    slurm::facts::Slurm,
+};
 
 /// Smaller goes first. The order of the criteria is the peer's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

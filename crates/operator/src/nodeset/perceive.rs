@@ -1,0 +1,342 @@
+//! Turns what was read into the facts that `plan` decides on. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use keelson_api::{
+    NodeSet,
+    nodeset::{NodeSetDeletionPolicy, ScalingMode, UpdateStrategyType},
+    well_known::{annotation, container, label},
+};
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::{
+    facts::{Cause, Fit, Intent, Leaving, MachineFacts, Observed, Phase, PodFacts, SetFacts, Strategy},
+    observe::Read,
+    placement,
+};
+use crate::slurm::facts::{NodeName, Slurm};
+
+/// The facts that `plan` decides on.
+pub fn perceive(
+    read: &Read,
+    worker: &Worker<'_>,
+    slurm: Slurm,
+    propagated: &[String],
+    now: Timestamp,
+) -> Observed {
+    let machines: BTreeMap<String, MachineFacts> = read
+        .nodes
+        .iter()
+        .map(|(name, node)| (name.clone(), machine_facts(node, worker.pod_spec, propagated)))
+        .collect();
+    let desired = match read.nodeset.spec.scaling_mode {
+        ScalingMode::StatefulSet => u32::try_from(read.nodeset.spec.replicas).unwrap_or(0),
+        ScalingMode::DaemonSet => {
+            let fitting = machines.values().filter(|machine| machine.fit != Fit::No).count();
+            u32::try_from(fitting).unwrap_or(u32::MAX)
+        }
+    };
+    Observed {
+        set: set_facts(&read.nodeset, worker.revision, desired),
+        pods: read.pods.iter().map(|pod| pod_facts(pod)).collect(),
+        slurm,
+        machines,
+        now,
+    }
+}
+
+/// What a worker made now would be.
+#[derive(Debug, Clone, Copy)]
+pub struct Worker<'a> {
+    pub revision: &'a str,
+    /// Absent when none could be built.
+    pub pod_spec: Option<&'a Value>,
+}
+
+fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
+    let spec = &nodeset.spec;
+    let replicas = u32::try_from(spec.replicas).unwrap_or(0);
+    let strategy = match spec.update_type() {
+        UpdateStrategyType::RollingUpdate => {
+            let rolling = spec.rolling_update();
+            Strategy::Rolling {
+                max_unavailable: rolling.max_unavailable.scaled_up(desired).unwrap_or(1),
+                partition: rolling
+                    .partition
+                    .and_then(|partition| u32::try_from(partition).ok())
+                    .unwrap_or(0),
+            }
+        }
+        UpdateStrategyType::OnDelete | UpdateStrategyType::ScheduledUpdate => Strategy::OnDelete,
+    };
+    let is_set = |key: &str| {
+        nodeset
+            .annotations()
+            .get(key)
+            .is_some_and(|value| value == "true")
+    };
+    let leaving = match (
+        nodeset.metadata.deletion_timestamp.is_some(),
+        spec.deletion_policy(),
+    ) {
+        (false, _) => Leaving::No,
+        (true, _) if is_set(annotation::FORCE_DELETE) => Leaving::Immediately,
+        (true, NodeSetDeletionPolicy::Drain) => Leaving::Drain,
+        (true, NodeSetDeletionPolicy::Immediate) => Leaving::Immediately,
+    };
+    SetFacts {
+        namespace: nodeset.namespace().unwrap_or_default(),
+        replicas,
+        mode: spec.scaling_mode,
+        revision: revision.to_owned(),
+        strategy,
+        drain_timeout: spec.drain_timeout().ok().flatten(),
+        on_drain_timeout: spec.on_drain_timeout(),
+        paused: spec.paused() || is_set(annotation::PAUSED),
+        leaving,
+        min_ready: spec.min_ready(),
+        startup_limit: spec
+            .max_concurrent_startup
+            .and_then(|limit| u32::try_from(limit).ok()),
+        protect: spec.workload_disruption_protection,
+    }
+}
+
+pub fn pod_facts(pod: &Pod) -> PodFacts {
+    let labels = pod.labels();
+    let annotations = pod.annotations();
+    let name = pod.name_any();
+    let spec = pod.spec.as_ref();
+    let status = pod.status.as_ref();
+    let mode = match labels.get(label::SCALING_MODE).map(String::as_str) {
+        Some("DaemonSet") => ScalingMode::DaemonSet,
+        _ => ScalingMode::StatefulSet,
+    };
+    let ordinal = labels
+        .get(label::POD_INDEX)
+        .map(String::as_str)
+        .or_else(|| name.rsplit('-').next())
+        .and_then(|digits| digits.parse().ok())
+        .filter(|_| mode == ScalingMode::StatefulSet);
+    let host_network = spec.and_then(|spec| spec.host_network) == Some(true);
+    let machine = spec.and_then(|spec| spec.node_name.clone());
+    let hostname = spec.and_then(|spec| spec.hostname.clone());
+    // slurmd calls itself what `hostname` says, which on the host's network is the machine's name.
+    let node = match (&machine, mode) {
+        (Some(machine), ScalingMode::StatefulSet) if host_network => machine.clone(),
+        _ => hostname.unwrap_or_else(|| name.clone()),
+    };
+    let phase = match status.and_then(|status| status.phase.as_deref()) {
+        Some("Pending") | None => Phase::Pending,
+        Some("Running") => Phase::Running,
+        Some("Failed" | "Succeeded") => Phase::Ended,
+        Some(_) => Phase::Unknown,
+    };
+    let ready_since = status
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten()
+        .find(|condition| condition.type_ == "Ready" && condition.status == "True")
+        .and_then(|condition| condition.last_transition_time.as_ref())
+        .map(|time| time.0);
+    let is_set = |key: &str| annotations.get(key).is_some_and(|value| value == "true");
+    let intent = annotations
+        .get(annotation::DRAIN_CAUSE)
+        .and_then(|word| Cause::from_word(word))
+        .map(|cause| {
+            let since = annotations
+                .get(annotation::DRAIN_SINCE)
+                .and_then(|text| text.parse().ok());
+            Intent {
+                cause,
+                since: since.unwrap_or(Timestamp::MAX),
+            }
+        });
+    PodFacts {
+        uid: pod.uid().unwrap_or_default(),
+        mode,
+        ordinal,
+        node: NodeName(node),
+        revision: labels.get(label::REVISION_HASH).cloned().unwrap_or_default(),
+        phase,
+        started: has_started(pod),
+        ready_since,
+        created: pod.creation_timestamp().map_or(Timestamp::MIN, |time| time.0),
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        target: target(pod),
+        machine,
+        cordoned: is_set(annotation::POD_CORDON),
+        intent,
+        deletion_cost: annotations
+            .get(annotation::POD_DELETION_COST)
+            .and_then(|c| c.parse().ok())
+            .unwrap_or(0),
+        protected: labels
+            .get(label::POD_PROTECT)
+            .is_some_and(|value| value == "true"),
+        name,
+    }
+}
+
+/// Whether slurmd ever ran in this pod. A status that says nothing about it counts as yes.
+fn has_started(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    if pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none()) {
+        return false;
+    }
+    let slurmd = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .find(|status| status.name == container::SLURMD);
+    match slurmd {
+        None => status.phase.as_deref() != Some("Pending"),
+        Some(slurmd) => {
+            let waiting = slurmd.state.as_ref().is_some_and(|state| state.waiting.is_some());
+            let before = slurmd
+                .last_state
+                .as_ref()
+                .is_some_and(|state| state.terminated.is_some());
+            !waiting || before || slurmd.restart_count > 0
+        }
+    }
+}
+
+fn machine_facts(node: &Node, pod_spec: Option<&Value>, propagated: &[String]) -> MachineFacts {
+    MachineFacts {
+        cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
+        cordon_reason: cordon_reason(node, propagated),
+        // Without a worker to place, whoever is there stays.
+        fit: pod_spec.map_or(Fit::Stay, |spec| placement::fit(spec, node)),
+        hostname: machine_hostname(node),
+    }
+}
+
+/// What a person wrote, else the first part of the node's name.
+fn machine_hostname(node: &Node) -> String {
+    let name = node.name_any();
+    let written = node
+        .annotations()
+        .get(annotation::HOSTNAME_OVERRIDE)
+        .filter(|name| !name.is_empty());
+    written
+        .cloned()
+        .unwrap_or_else(|| name.split('.').next().unwrap_or_default().to_owned())
+}
+
+/// The machine that a pod runs on, or the only one that it may run on.
+fn target(pod: &Pod) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    if spec.node_name.is_some() {
+        return spec.node_name.clone();
+    }
+    let required = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = required
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    let fields = terms
+        .node_selector_terms
+        .iter()
+        .filter_map(|term| term.match_fields.as_ref())
+        .flatten();
+    fields
+        .filter(|field| field.key == "metadata.name")
+        .find_map(|field| field.values.as_ref()?.first().cloned())
+}
+
+/// What a person wrote, else what the node's own conditions say.
+fn cordon_reason(node: &Node, propagated: &[String]) -> Option<String> {
+    if let Some(text) = node.annotations().get(annotation::NODE_CORDON_REASON) {
+        let clean = sanitised(text);
+        if !clean.is_empty() {
+            return Some(clean);
+        }
+    }
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let parts: Vec<String> = conditions
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition.status == "True" && propagated.contains(&condition.type_))
+        .map(|condition| {
+            let reason = condition.reason.as_deref().unwrap_or_default();
+            format!("({reason}: {})", condition.message.as_deref().unwrap_or_default())
+        })
+        .collect();
+    let text = sanitised(&parts.join("; "));
+    (!text.is_empty()).then_some(text)
+}
+
+/// One line without control characters, short enough for Slurm.
+fn sanitised(text: &str) -> String {
+    const LONGEST: usize = 256;
+    let spaced = text
+        .chars()
+        .map(|c| if matches!(c, '\t' | '\n' | '\r') { ' ' } else { c });
+    let clean: String = spaced.filter(|c| !c.is_control()).collect();
+    clean.trim().chars().take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "json! literals read better unborrowed"
+    )]
+    fn pod(status: Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": { "name": "w-0" },
+            "spec": { "nodeName": "n", "containers": [] },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[rstest]
+    #[case::image_missing(
+        json!({ "phase": "Pending", "containerStatuses": [
+            { "name": "slurmd", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+              "state": { "waiting": { "reason": "ImagePullBackOff" } } }] }),
+        false
+    )]
+    #[case::crash_loop(
+        json!({ "phase": "Running", "containerStatuses": [
+            { "name": "slurmd", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+              "state": { "waiting": { "reason": "CrashLoopBackOff" } } }] }),
+        true
+    )]
+    #[case::running(
+        json!({ "phase": "Running", "containerStatuses": [
+            { "name": "slurmd", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+              "state": { "running": {} } }] }),
+        true
+    )]
+    #[case::kubelet_silent(json!({ "phase": "Unknown" }), true)]
+    #[case::just_bound(json!({ "phase": "Pending" }), false)]
+    fn only_a_pod_that_never_ran_slurmd_has_not_started(#[case] status: Value, #[case] started: bool) {
+        assert_eq!(has_started(&pod(status)), started);
+    }
+
+    #[rstest]
+    #[case("a\nb\tc\r", "a b c")]
+    #[case("\u{1b}[31mred\u{7}", "[31mred")]
+    #[case("  x ", "x")]
+    fn a_reason_is_one_clean_line(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(sanitised(text), expected);
+        assert_eq!(sanitised(&"ä".repeat(300)).chars().count(), 256);
+    }
+
+    #[test]
+    fn an_intent_without_a_readable_time_proves_nothing() {
+        let mut pod = pod(json!({}));
+        pod.metadata.annotations = Some([(annotation::DRAIN_CAUSE.to_owned(), "scale-in".to_owned())].into());
+        assert_eq!(pod_facts(&pod).intent.unwrap().since, Timestamp::MAX);
+    }
+}

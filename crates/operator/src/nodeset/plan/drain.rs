@@ -1,0 +1,99 @@
+//! Which Slurm nodes take no new jobs, and which pods nobody may evict.
+
+use keelson_api::well_known::slurm::REASON_PREFIX;
+
+use super::{Draft, Worker};
+use crate::{
+    nodeset::facts::{Cause, Phase, PodFacts, Step},
+    slurm::facts::SlurmNode,
+};
+
+impl Draft<'_> {
+    /// Drains what has a cause to be drained; undoes a drain of ours whose cause is over.
+    pub(super) fn drains(&mut self) {
+        for worker in &self.workers {
+            // What we changed since it was read is not judged again before it has been read.
+            let Some(node) = self
+                .slurm()
+                .node(&worker.facts.node)
+                .filter(|node| !node.outdated)
+            else {
+                continue;
+            };
+            let name = worker.facts.node.clone();
+            match self.drain_reason(worker) {
+                Some(reason) if !node.draining() => {
+                    self.plan.steps.push(Step::Drain {
+                        node: name,
+                        reason: format!("{REASON_PREFIX}{reason}"),
+                    });
+                }
+                None if is_back(worker.facts, node) && node.reason_is_ours() => {
+                    if node.draining() {
+                        self.plan.steps.push(Step::Undrain { node: name });
+                    } else if node.down() {
+                        self.plan.steps.push(Step::Resume { node: name });
+                    }
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    fn drain_reason(&self, worker: &Worker<'_>) -> Option<String> {
+        let pod = worker.facts;
+        let id = format!("Pod ({}/{})", self.set.namespace, pod.name);
+        if let Some(intent) = &worker.intent {
+            let what = match intent.cause {
+                Cause::ScaleIn => "for scale-in",
+                Cause::ModeSwitch => "for a switch of the scaling mode",
+                Cause::Deletion => "for deletion of its NodeSet",
+                Cause::Rollout => "for an update",
+                Cause::Unregistered => "to register again",
+                Cause::Unplaced => "because its machine is gone or no longer fits",
+                Cause::Renamed => "because its machine gives it another name",
+                Cause::Duplicate => "because its machine has another worker",
+            };
+            return Some(format!("{id} is pending termination {what}"));
+        }
+        let machine = pod
+            .machine
+            .as_ref()
+            .and_then(|name| Some((name, self.observed.machines.get(name)?)));
+        match machine {
+            Some((name, machine)) if machine.cordoned => Some(match &machine.cordon_reason {
+                Some(reason) => reason.clone(),
+                None => format!("Node ({name}) was cordoned, {id} must be cordoned"),
+            }),
+            _ => pod.cordoned.then(|| format!("{id} was cordoned")),
+        }
+    }
+
+    /// A worker is protected from its birth until Slurm says that it takes no jobs and has none.
+    pub(super) fn protection(&mut self) {
+        for worker in &self.workers {
+            let pod = worker.facts;
+            // What goes back to work in this plan is protected before the first job can start on it.
+            let returning = self.plan.steps.contains(&Step::Undrain {
+                node: pod.node.clone(),
+            });
+            let drained = self
+                .slurm()
+                .node(&pod.node)
+                .is_some_and(|node| node.drained() && !node.outdated);
+            let wanted = self.set.protect && (returning || !drained);
+            if wanted != pod.protected && pod.phase != Phase::Ended {
+                self.plan.steps.push(Step::Protect {
+                    pod: pod.id(),
+                    protected: wanted,
+                });
+            }
+        }
+    }
+}
+
+/// Whether the node is served by this pod, so that a drain that made way for it has done its work.
+fn is_back(pod: &PodFacts, node: &SlurmNode) -> bool {
+    let serves = node.registered.is_some_and(|since| since >= pod.created);
+    serves && pod.ready_since.is_some() && node.state.is_responding()
+}

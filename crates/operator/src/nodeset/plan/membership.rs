@@ -1,0 +1,145 @@
+//! How many workers there are to be and where: who leaves because there is no place for it, and who is made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keelson_api::nodeset::ScalingMode;
+
+use super::{Draft, Worker, order::rank};
+use crate::nodeset::facts::{Cause, Fit, Phase, PodFacts, Step};
+
+impl Draft<'_> {
+    /// Workers for which there is no place leave; whoever is wanted again stays.
+    pub(super) fn choose_leavers(&mut self) {
+        match self.set.mode {
+            ScalingMode::StatefulSet => self.choose_surplus(),
+            ScalingMode::DaemonSet => self.choose_misplaced(),
+        }
+    }
+
+    fn choose_surplus(&mut self) {
+        let (now, slurm) = (self.observed.now, self.slurm());
+        let mut own: Vec<&mut Worker<'_>> = self
+            .workers
+            .iter_mut()
+            .filter(|worker| worker.facts.mode == ScalingMode::StatefulSet)
+            .collect();
+        let surplus = own
+            .len()
+            .saturating_sub(usize::try_from(self.set.replicas).unwrap_or(usize::MAX));
+        // Those that are leaving already come first, so that a busy afternoon does not move the drain around.
+        own.sort_by_cached_key(|worker| (!worker.leaves_for_good(), rank(worker.facts, slurm)));
+        for (position, worker) in own.into_iter().enumerate() {
+            if position < surplus {
+                worker.intend(Cause::ScaleIn, now);
+            } else if worker.leaves_for_good() {
+                worker.intent = None;
+            }
+        }
+    }
+
+    /// One worker on each machine that fits, under the name that the machine gives it.
+    fn choose_misplaced(&mut self) {
+        let (now, slurm) = (self.observed.now, self.slurm());
+        let mut by_machine: BTreeMap<Option<&String>, Vec<&mut Worker<'_>>> = BTreeMap::new();
+        for worker in self
+            .workers
+            .iter_mut()
+            .filter(|worker| worker.facts.mode == ScalingMode::DaemonSet)
+        {
+            by_machine
+                .entry(worker.facts.target.as_ref())
+                .or_default()
+                .push(worker);
+        }
+        for (machine, mut workers) in by_machine {
+            let facts = machine.and_then(|machine| self.observed.machines.get(machine));
+            // The one whose loss would cost most stays.
+            workers.sort_by_cached_key(|worker| std::cmp::Reverse(rank(worker.facts, slurm)));
+            for (position, worker) in workers.into_iter().enumerate() {
+                let cause = match facts {
+                    None => Some(Cause::Unplaced),
+                    Some(facts) if facts.fit == Fit::No => Some(Cause::Unplaced),
+                    Some(facts) if facts.hostname != worker.facts.node.0 => Some(Cause::Renamed),
+                    Some(_) if position > 0 => Some(Cause::Duplicate),
+                    Some(_) => None,
+                };
+                match cause {
+                    Some(cause) => worker.intend(cause, now),
+                    None if worker.leaves_for_good() => worker.intent = None,
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// How many workers there ought to be.
+    pub(super) fn desired(&self) -> usize {
+        match self.set.mode {
+            ScalingMode::StatefulSet => usize::try_from(self.set.replicas).unwrap_or(usize::MAX),
+            ScalingMode::DaemonSet => self
+                .observed
+                .machines
+                .values()
+                .filter(|machine| machine.fit != Fit::No)
+                .count(),
+        }
+    }
+
+    pub(super) fn create(&mut self) {
+        let steps = match self.set.mode {
+            ScalingMode::StatefulSet => self.missing_ordinals(),
+            ScalingMode::DaemonSet => self.missing_machines(),
+        };
+        let starting = self
+            .workers
+            .iter()
+            .filter(|worker| worker.facts.ready_since.is_none() && worker.facts.phase != Phase::Ended)
+            .count();
+        let room = self.set.startup_limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit)
+                .unwrap_or(usize::MAX)
+                .saturating_sub(starting)
+        });
+        self.plan.steps.extend(steps.into_iter().take(room));
+    }
+
+    fn missing_ordinals(&self) -> Vec<Step> {
+        // A dying pod keeps its place: the one that follows has the same name. So does one of the other mode that has
+        // not been told to go.
+        let own = |pod: &PodFacts| pod.mode == ScalingMode::StatefulSet;
+        let staying = self
+            .workers
+            .iter()
+            .filter(|worker| own(worker.facts) || worker.intent.is_none())
+            .count();
+        let dying = self.terminating.iter().filter(|pod| own(pod)).count();
+        let missing = self.desired().saturating_sub(staying + dying);
+        let taken: BTreeSet<u32> = self.observed.pods.iter().filter_map(|pod| pod.ordinal).collect();
+        let free = (0..u32::MAX).filter(|ordinal| !taken.contains(ordinal));
+        free.take(missing)
+            .map(|ordinal| Step::Create { ordinal })
+            .collect()
+    }
+
+    fn missing_machines(&self) -> Vec<Step> {
+        // Whoever is there, even dying or of the other mode, holds the machine and maybe the name.
+        let held: BTreeSet<&String> = self
+            .observed
+            .pods
+            .iter()
+            .filter_map(|pod| pod.target.as_ref())
+            .collect();
+        let names: BTreeSet<&String> = self.observed.pods.iter().map(|pod| &pod.node.0).collect();
+        self.observed
+            .machines
+            .iter()
+            .filter(|(name, machine)| {
+                machine.fit == Fit::Run && !held.contains(name) && !names.contains(&machine.hostname)
+            })
+            .map(|(name, machine)| Step::CreateOn {
+                machine: name.clone(),
+                hostname: machine.hostname.clone(),
+            })
+            .collect()
+    }
+}

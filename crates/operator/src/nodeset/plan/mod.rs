@@ -1,0 +1,122 @@
+//! Decides what happens next to the workers of a NodeSet. Pure, total, and the same for any order of its input.
+//!
+//! The rules that must never be broken:
+//! - a worker in which a job may run is removed only when Slurm, asked after the decision, says drained and idle, or says
+//!   that it does not know the node while it knows the rest of the fleet;
+//! - no answer from Slurm means wait;
+//! - no step takes an available worker out while as many as the budget allows are out already;
+//! - a drain that somebody else made is never undone.
+
+mod drain;
+mod membership;
+mod order;
+mod remove;
+mod replace;
+
+use jiff::Timestamp;
+
+use super::facts::{Cause, Intent, Leaving, Observed, Plan, PodFacts, SetFacts, Step};
+use crate::slurm::facts::Slurm;
+
+pub fn plan(observed: &Observed) -> Plan {
+    if observed.set.paused {
+        return Plan::default();
+    }
+    let mut draft = Draft::new(observed);
+    match observed.set.leaving {
+        Leaving::No => {
+            draft.choose_leavers();
+            draft.choose_replacements();
+            draft.create();
+        }
+        Leaving::Drain | Leaving::Immediately => draft.intend_all(Cause::Deletion),
+    }
+    draft.intentions();
+    draft.drains();
+    draft.removals();
+    draft.protection();
+    draft.plan
+}
+
+/// A pod and what is intended with it, after this plan's own decisions.
+struct Worker<'a> {
+    facts: &'a PodFacts,
+    intent: Option<Intent>,
+}
+
+impl Worker<'_> {
+    fn intend(&mut self, cause: Cause, now: Timestamp) {
+        // An older intent keeps its time: the drain that goes with it is already under way.
+        let since = self.intent.as_ref().map_or(now, |intent| intent.since);
+        self.intent = Some(Intent { cause, since });
+    }
+
+    fn leaves_for_good(&self) -> bool {
+        self.intent.as_ref().is_some_and(|intent| intent.cause.for_good())
+    }
+}
+
+/// A plan in the making.
+struct Draft<'a> {
+    set: &'a SetFacts,
+    observed: &'a Observed,
+    /// Not terminating, by name.
+    workers: Vec<Worker<'a>>,
+    terminating: Vec<&'a PodFacts>,
+    plan: Plan,
+}
+
+impl<'a> Draft<'a> {
+    fn new(observed: &'a Observed) -> Self {
+        let mut pods: Vec<&PodFacts> = observed.pods.iter().collect();
+        pods.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
+        let (terminating, alive): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod.terminating);
+        let workers = alive
+            .into_iter()
+            .map(|facts| Worker {
+                facts,
+                intent: facts.intent.clone(),
+            })
+            .collect();
+        Self {
+            set: &observed.set,
+            observed,
+            workers,
+            terminating,
+            plan: Plan::default(),
+        }
+    }
+
+    fn slurm(&self) -> &'a Slurm {
+        &self.observed.slurm
+    }
+
+    fn intend_all(&mut self, cause: Cause) {
+        for worker in &mut self.workers {
+            worker.intend(cause, self.observed.now);
+        }
+    }
+
+    /// What is intended is written on the pods before Slurm hears of it.
+    fn intentions(&mut self) {
+        for worker in self
+            .workers
+            .iter()
+            .filter(|worker| worker.intent != worker.facts.intent)
+        {
+            let pod = worker.facts.id();
+            self.plan.steps.push(match &worker.intent {
+                Some(intent) => Step::Intend {
+                    pod,
+                    intent: intent.clone(),
+                },
+                None => Step::Forget { pod },
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

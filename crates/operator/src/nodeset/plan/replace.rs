@@ -1,0 +1,103 @@
+//! Workers that are to be made anew, within the budget: those of an older revision or of the other scaling mode, and
+//! those that Slurm does not know.
+
+use super::{Draft, Worker, order::rank};
+use crate::{
+    nodeset::facts::{Cause, Phase, Strategy},
+    slurm::facts::Slurm,
+};
+
+/// A ready worker that Slurm does not know gets this long to register before it is started anew.
+const REGISTRATION_GRACE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
+
+impl Draft<'_> {
+    pub(super) fn choose_replacements(&mut self) {
+        let causes: Vec<Option<Cause>> = self
+            .workers
+            .iter()
+            .map(|worker| self.replacement_cause(worker))
+            .collect();
+        for (worker, cause) in self.workers.iter_mut().zip(&causes) {
+            let over = |standing: Cause| standing == Cause::ModeSwitch || !standing.for_good();
+            if cause.is_none() && worker.intent.as_ref().is_some_and(|intent| over(intent.cause)) {
+                worker.intent = None;
+            }
+        }
+        let max_unavailable = match self.set.strategy {
+            Strategy::Rolling { max_unavailable, .. } => max_unavailable.max(1),
+            Strategy::OnDelete => 1,
+        };
+        let available: Vec<bool> = self
+            .workers
+            .iter()
+            .map(|worker| self.is_available(worker))
+            .collect();
+        let out = self
+            .desired()
+            .saturating_sub(available.iter().filter(|available| **available).count());
+        let mut allowance = usize::try_from(max_unavailable)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(out);
+
+        let (slurm, now) = (self.slurm(), self.observed.now);
+        let mut candidates: Vec<(&mut Worker<'_>, Cause, bool)> = self
+            .workers
+            .iter_mut()
+            .zip(causes)
+            .zip(available)
+            .filter_map(|((worker, cause), available)| Some((worker, cause?, available)))
+            .filter(|(worker, ..)| worker.intent.is_none())
+            .collect();
+        candidates.sort_by_cached_key(|(worker, ..)| rank(worker.facts, slurm));
+        for (worker, cause, available) in candidates {
+            // A worker that is out of service already can be replaced without making anything worse.
+            if available {
+                if allowance == 0 {
+                    continue;
+                }
+                allowance -= 1;
+            }
+            worker.intend(cause, now);
+        }
+    }
+
+    fn replacement_cause(&self, worker: &Worker<'_>) -> Option<Cause> {
+        let pod = worker.facts;
+        if pod.mode != self.set.mode {
+            return Some(Cause::ModeSwitch);
+        }
+        if worker.leaves_for_good() {
+            return None;
+        }
+        match self.set.strategy {
+            Strategy::Rolling { partition, .. }
+                if pod.revision != self.set.revision
+                    && pod.ordinal.is_none_or(|ordinal| ordinal >= partition) =>
+            {
+                return Some(Cause::Rollout);
+            }
+            Strategy::Rolling { .. } | Strategy::OnDelete => {}
+        }
+        let unknown = self.slurm().is_known() && self.slurm().node(&pod.node).is_none();
+        let long_ready = pod
+            .ready_since
+            .is_some_and(|since| self.observed.now.duration_since(since) >= REGISTRATION_GRACE);
+        (unknown && long_ready && !self.suspects_loss(pod)).then_some(Cause::Unregistered)
+    }
+
+    /// Could take a job now, as far as anybody knows, and is meant to stay. One that was to go until now may still be
+    /// drained.
+    pub(super) fn is_available(&self, worker: &Worker<'_>) -> bool {
+        let pod = worker.facts;
+        let min_ready =
+            jiff::SignedDuration::try_from(self.set.min_ready).unwrap_or(jiff::SignedDuration::MAX);
+        let ready = pod
+            .ready_since
+            .is_some_and(|since| self.observed.now.duration_since(since) >= min_ready);
+        let usable = match self.slurm() {
+            Slurm::Unknown { .. } => true,
+            Slurm::Known { nodes, .. } => nodes.get(&pod.node).is_some_and(|node| node.usable()),
+        };
+        pod.phase == Phase::Running && ready && usable && worker.intent.is_none() && pod.intent.is_none()
+    }
+}
