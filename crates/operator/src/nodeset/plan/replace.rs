@@ -4,7 +4,7 @@
 use super::{Draft, Worker, order::rank};
 use crate::{
     nodeset::facts::{Cause, Phase, Strategy},
-    slurm::facts::Slurm,
+    slurm::facts::{Slurm, SlurmNode},
 };
 
 /// A ready worker that Slurm does not know gets this long to register before it is started anew.
@@ -96,7 +96,7 @@ impl Draft<'_> {
             .is_some_and(|since| self.observed.now.duration_since(since) >= min_ready);
         let usable = match self.slurm() {
             Slurm::Unknown { .. } => true,
-            Slurm::Known { nodes, .. } => nodes.get(&pod.node).is_some_and(|node| node.usable()),
+            Slurm::Known { nodes, .. } => nodes.get(&pod.node).is_some_and(SlurmNode::usable),
         };
         pod.phase == Phase::Running && ready && usable && worker.intent.is_none() && pod.intent.is_none()
     }
