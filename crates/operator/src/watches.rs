@@ -129,7 +129,8 @@ fn subscriber<K: 'static>(
 }
 
 /// What nobody reads is most of a pod: thousands of them are kept.
-fn prune_pod(pod: &mut Pod) {
+pub fn prune_pod(pod: &mut Pod) {
+    pod.metadata.managed_fields = None;
     let Some(spec) = &mut pod.spec else { return };
     for container in spec
         .containers

@@ -304,8 +304,8 @@ impl Writer {
         .await
     }
 
-    /// Like [`Writer::merge`] for the status subresource.
-    pub async fn merge_status<K>(&self, object: &K, patch: Value) -> Result<K, Error>
+    /// Changes the status by strategic merge patch, which merges lists by their keys: other writers' entries stay.
+    pub async fn patch_status<K>(&self, object: &K, patch: Value) -> Result<K, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + DeserializeOwned + fmt::Debug,
@@ -320,7 +320,7 @@ impl Writer {
         self.call::<K, _>(
             "patch status",
             &key,
-            api.patch_status(&key.name, &params, &Patch::Merge(&patch)),
+            api.patch_status(&key.name, &params, &Patch::Strategic(&patch)),
         )
         .await
     }

@@ -97,11 +97,25 @@ pub fn often(mut probe: Value) -> Value {
     probe
 }
 
+/// A probe of a starting daemon: looks every second, gives up after a minute.
+pub fn starting(probe: Value) -> Value {
+    paced(probe, 1, 60)
+}
+
+/// A probe that tells soon when a daemon serves, and bears a pause of ten seconds.
+pub fn prompt(probe: Value) -> Value {
+    paced(probe, 2, 5)
+}
+
 /// A probe that gives up after a minute.
-pub fn patient(mut probe: Value) -> Value {
+pub fn patient(probe: Value) -> Value {
+    paced(probe, 10, 6)
+}
+
+fn paced(mut probe: Value, period_seconds: u32, failures: u32) -> Value {
     if let Value::Object(fields) = &mut probe {
-        fields.insert("failureThreshold".into(), json!(6));
-        fields.insert("periodSeconds".into(), json!(10));
+        fields.insert("failureThreshold".into(), json!(failures));
+        fields.insert("periodSeconds".into(), json!(period_seconds));
     }
     probe
 }

@@ -26,6 +26,7 @@ use crate::{
         control::{self, Change, Control},
         facts::{NodeName, SlurmNode},
     },
+    watches::prune_pod,
 };
 
 /// Annotations or labels of a merge patch.
@@ -57,6 +58,12 @@ pub enum StepError {
     #[error("cannot change {nodes} nodes in Slurm")]
     Slurm {
         nodes: usize,
+        #[source]
+        source: control::Error,
+    },
+    #[error("cannot end {jobs} jobs")]
+    Jobs {
+        jobs: usize,
         #[source]
         source: control::Error,
     },
@@ -113,6 +120,7 @@ impl Act<'_> {
         let (patched, held) = self.patch(&plan.steps).await;
         acted.take(patched);
         acted.take(self.change_slurm(&plan.steps, &held).await);
+        acted.take(self.show_conditions(&plan.steps).await);
         acted.take(self.remove(&plan.steps).await);
         acted.take(self.create(&plan.steps).await);
         acted
@@ -125,6 +133,12 @@ impl Act<'_> {
             .pods
             .get(&key)
             .filter(|pod| pod.uid().as_deref() == Some(&id.uid))
+    }
+
+    /// Lets the next look see the answer to our own write.
+    fn remember(&self, mut pod: Pod) {
+        prune_pod(&mut pod);
+        self.context.caches.pods.upsert(pod);
     }
 
     /// One patch per pod. Also tells which Slurm nodes must not be drained, because their intent could not be written.
@@ -141,6 +155,17 @@ impl Act<'_> {
                     let (annotations, _) = patches.entry(pod.clone()).or_default();
                     annotations.insert(annotation::DRAIN_CAUSE.into(), Value::Null);
                     annotations.insert(annotation::DRAIN_SINCE.into(), Value::Null);
+                }
+                Step::Topology { pod, topology } => {
+                    let (annotations, _) = patches.entry(pod.clone()).or_default();
+                    annotations.insert(annotation::TOPOLOGY_SPEC.into(), json!(topology));
+                }
+                Step::Deadline { pod, at } => {
+                    let (annotations, _) = patches.entry(pod.clone()).or_default();
+                    annotations.insert(
+                        annotation::POD_DEADLINE.into(),
+                        json!(at.map(|at| at.to_string())),
+                    );
                 }
                 Step::Protect { pod, protected } => {
                     let (_, labels) = patches.entry(pod.clone()).or_default();
@@ -187,7 +212,7 @@ impl Act<'_> {
             .await
         {
             Ok(written) => {
-                self.context.caches.pods.upsert(written);
+                self.remember(written);
                 Ok(())
             }
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
@@ -210,6 +235,23 @@ impl Act<'_> {
                         reason: reason.clone(),
                     },
                 ),
+                Step::PlaceNode { node, topology } => (
+                    node,
+                    Change::Topology {
+                        topology: topology.clone(),
+                    },
+                ),
+                Step::SetFeatures {
+                    node,
+                    features,
+                    active,
+                } => (
+                    node,
+                    Change::Features {
+                        features: features.clone(),
+                        active: active.clone(),
+                    },
+                ),
                 Step::Undrain { node } => (node, Change::Undrain),
                 Step::Resume { node } => (node, Change::Resume),
                 _ => continue,
@@ -221,6 +263,20 @@ impl Act<'_> {
         let mut results = Vec::new();
         for (change, nodes) in changes {
             results.push(self.change_nodes(slurm.as_ref(), &change, nodes).await);
+        }
+        for step in steps {
+            if let Step::EndJobs { jobs, requeue } = step {
+                let note = format!(
+                    "the time for jobs on leaving workers is over, ending {}",
+                    jobs.len()
+                );
+                self.context.events.warning(self.nodeset, "DrainTimeout", note);
+                let ended = slurm.end_jobs(jobs, *requeue).await;
+                results.push(ended.map_err(|source| StepError::Jobs {
+                    jobs: jobs.len(),
+                    source,
+                }));
+            }
         }
         results
     }
@@ -243,6 +299,39 @@ impl Act<'_> {
         }
         tracing::info!(?change, nodes = nodes.len(), first = ?nodes.first(), "changing Slurm nodes");
         slurm.change(&nodes, change).await.map_err(failed)
+    }
+
+    /// Pod conditions are a list of everybody's: ours are set and dropped by their type.
+    async fn show_conditions(&self, steps: &[Step]) -> Vec<Result<(), StepError>> {
+        let now = crate::conditions::whole_seconds(self.context.clock.now()).to_string();
+        let patches = steps.iter().filter_map(|step| {
+            let Step::Conditions { pod, set, drop } = step else {
+                return None;
+            };
+            let set = set.iter().map(|(kind, message)| {
+                json!({ "type": kind, "status": "True", "message": message, "lastTransitionTime": now })
+            });
+            let drop = drop
+                .iter()
+                .map(|kind| json!({ "$patch": "delete", "type": kind }));
+            Some((pod.clone(), set.chain(drop).collect::<Vec<_>>()))
+        });
+        stream::iter(patches.collect::<Vec<_>>())
+            .map(|(id, conditions)| async move {
+                let Some(pod) = self.pod(&id) else { return Ok(()) };
+                let patch = json!({ "status": { "conditions": conditions } });
+                match self.writer.patch_status(pod.as_ref(), patch).await {
+                    Ok(written) => {
+                        self.remember(written);
+                        Ok(())
+                    }
+                    Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+                    Err(source) => Err(StepError::Patch { pod: id.name, source }),
+                }
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await
     }
 
     async fn remove(&self, steps: &[Step]) -> Vec<Result<(), StepError>> {
@@ -352,7 +441,7 @@ impl Act<'_> {
     async fn create_pod(&self, name: &str, desired: &Desired<Pod>) -> Result<(), StepError> {
         match self.writer.create(desired).await {
             Ok(pod) => {
-                self.context.caches.pods.upsert(pod);
+                self.remember(pod);
                 Ok(())
             }
             // The watch is behind, or its predecessor is still dying: the next look sees it.

@@ -230,9 +230,9 @@ fn slurmd(validated: &Validated) -> Value {
             field("NODE_NAME", "spec.nodeName"),
         ],
         "ports": ports,
-        "startupProbe": containers::patient(containers::http_probe(slurm::LIVEZ, app::SLURMD)),
+        "startupProbe": containers::starting(containers::http_probe(slurm::LIVEZ, app::SLURMD)),
         "livenessProbe": containers::patient(containers::http_probe(slurm::LIVEZ, app::SLURMD)),
-        "readinessProbe": containers::http_probe(slurm::READYZ, app::SLURMD),
+        "readinessProbe": containers::prompt(containers::http_probe(slurm::READYZ, app::SLURMD)),
         "securityContext": {
             "privileged": true,
             "capabilities": { "add": ["BPF", "NET_ADMIN", "SYS_ADMIN", "SYS_NICE"] },

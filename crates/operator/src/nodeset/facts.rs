@@ -83,6 +83,12 @@ pub struct PodFacts {
     /// What we decided earlier, from the pod's annotations.
     pub intent: Option<Intent>,
     pub deletion_cost: i32,
+    /// Topology that was copied to it from its machine.
+    pub topology: Option<String>,
+    /// Conditions about its Slurm node: type to message and time.
+    pub conditions: BTreeMap<String, (String, Option<Timestamp>)>,
+    /// What we wrote of when its jobs end.
+    pub deadline: Option<Timestamp>,
     pub protected: bool,
 }
 
@@ -160,6 +166,10 @@ pub struct MachineFacts {
     pub cordoned: bool,
     /// Drain reason that a person or a node condition gives while it is cordoned.
     pub cordon_reason: Option<String>,
+    /// Slurm topology of a worker on it, by annotation.
+    pub topology: Option<String>,
+    /// Slurm features of a worker on it, by annotation; sorted, with our prefix.
+    pub features: Vec<String>,
     /// Whether it is one for a worker (DaemonSet mode).
     pub fit: Fit,
     /// Name of a worker on it (DaemonSet mode).
@@ -206,8 +216,40 @@ pub enum Step {
         node: NodeName,
         reason: String,
     },
+    /// The user's time for the jobs on the node is over: they are ended as the user wrote.
+    EndJobs {
+        jobs: Vec<u64>,
+        requeue: bool,
+    },
+    /// When the jobs on the pod's node end, for people.
+    Deadline {
+        pod: PodId,
+        at: Option<Timestamp>,
+    },
     Undrain {
         node: NodeName,
+    },
+    /// Copy the machine's topology to the pod, or take it away.
+    Topology {
+        pod: PodId,
+        topology: Option<String>,
+    },
+    /// Give the Slurm node its place in the topology.
+    PlaceNode {
+        node: NodeName,
+        topology: String,
+    },
+    /// Give the Slurm node these features.
+    SetFeatures {
+        node: NodeName,
+        features: Vec<String>,
+        active: Vec<String>,
+    },
+    /// Show the state of the Slurm node on the pod.
+    Conditions {
+        pod: PodId,
+        set: BTreeMap<String, String>,
+        drop: Vec<String>,
     },
     /// Bring a node back that went down when its former pod ended.
     Resume {
@@ -250,6 +292,8 @@ impl PodFacts {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub waits: Vec<Wait>,
+    /// When to look again although nothing changes.
+    pub look_again: Option<Duration>,
 }
 
 /// Something that only time, Slurm or a person can bring about.
@@ -266,6 +310,8 @@ pub enum Why {
     SlurmUnknown,
     /// Jobs are running on it, the last of them until then, where known.
     Jobs { until: Option<Timestamp> },
+    /// Pending jobs insist on this very node; they would fail if it went.
+    Wanted { jobs: Vec<u64> },
     /// The drain was asked for, and no newer reading is there yet.
     Reading,
     /// Slurm does not know the node, but too much else is missing to believe it.

@@ -63,7 +63,12 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         .as_ref()
         .map_or(before, |template| template.revision.clone());
     let controller_key = Key::new(&key.namespace, &nodeset.spec.controller_ref.name);
-    let slurm = context.mirrors.slurm(&controller_key);
+    let mut slurm = context.mirrors.slurm(&controller_key);
+    if perceive::needs_work(&read, &revision)
+        && let Some(work) = context.mirrors.work(&controller_key).await
+    {
+        slurm = slurm.with_work(&work);
+    }
     let now = context.clock.now();
     let pod_spec = template.as_ref().ok().map(|template| &template.spec);
     let worker = perceive::Worker {
@@ -107,8 +112,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
             first: Box::new(first),
         }),
         // A newer reading may confirm what is known without a change that would trigger us.
-        None if plan.waits.iter().any(|wait| wait.why == facts::Why::Reading) => Ok(Requeue::After(RECHECK)),
-        None => Ok(Requeue::OnChange),
+        None if !plan.waits.is_empty() => Ok(Requeue::After(RECHECK)),
+        None => Ok(plan.look_again.map_or(Requeue::OnChange, Requeue::After)),
     }
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use keelson_api::{
     NodeSet,
     nodeset::{NodeSetDeletionPolicy, ScalingMode, UpdateStrategyType},
-    well_known::{annotation, container, label},
+    well_known::{annotation, condition, container, label, slurm},
 };
 use kube::ResourceExt;
 use serde_json::Value;
@@ -46,6 +46,21 @@ pub fn perceive(
         machines,
         now,
     }
+}
+
+/// Whether somebody leaves or is to leave, so that it matters what jobs do with the nodes.
+pub fn needs_work(read: &Read, revision: &str) -> bool {
+    let spec = &read.nodeset.spec;
+    let surplus = usize::try_from(spec.replicas).is_ok_and(|replicas| read.pods.len() > replicas);
+    let old = |pod: &Pod| {
+        pod.labels()
+            .get(label::REVISION_HASH)
+            .is_none_or(|hash| hash != revision)
+    };
+    let leaving = |pod: &Pod| pod.annotations().contains_key(annotation::DRAIN_CAUSE);
+    read.nodeset.metadata.deletion_timestamp.is_some()
+        || (surplus && spec.scaling_mode == ScalingMode::StatefulSet)
+        || read.pods.iter().any(|pod| old(pod) || leaving(pod))
 }
 
 /// What a worker made now would be.
@@ -174,6 +189,14 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
             .get(annotation::POD_DELETION_COST)
             .and_then(|c| c.parse().ok())
             .unwrap_or(0),
+        topology: annotations
+            .get(annotation::TOPOLOGY_SPEC)
+            .filter(|spec| !spec.is_empty())
+            .cloned(),
+        conditions: slurm_conditions(pod),
+        deadline: annotations
+            .get(annotation::POD_DEADLINE)
+            .and_then(|text| text.parse().ok()),
         protected: labels
             .get(label::POD_PROTECT)
             .is_some_and(|value| value == "true"),
@@ -212,6 +235,12 @@ fn machine_facts(node: &Node, pod_spec: Option<&Value>, propagated: &[String]) -
         // Without a worker to place, whoever is there stays.
         fit: pod_spec.map_or(Fit::Stay, |spec| placement::fit(spec, node)),
         hostname: machine_hostname(node),
+        topology: node
+            .annotations()
+            .get(annotation::TOPOLOGY_SPEC)
+            .filter(|spec| !spec.is_empty())
+            .cloned(),
+        features: machine_features(node),
     }
 }
 
@@ -225,6 +254,39 @@ fn machine_hostname(node: &Node) -> String {
     written
         .cloned()
         .unwrap_or_else(|| name.split('.').next().unwrap_or_default().to_owned())
+}
+
+/// What a person wrote for the workers on it, each with our prefix.
+fn machine_features(node: &Node) -> Vec<String> {
+    let written = node
+        .annotations()
+        .get(annotation::FEATURES_SPEC)
+        .map_or("", String::as_str);
+    let mut features: Vec<String> = written
+        .split(',')
+        .map(str::trim)
+        .filter(|feature| !feature.is_empty())
+        .map(|feature| format!("{}{feature}", slurm::FEATURE_PREFIX))
+        .collect();
+    features.sort();
+    features.dedup();
+    features
+}
+
+fn slurm_conditions(pod: &Pod) -> BTreeMap<String, (String, Option<Timestamp>)> {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .filter(|known| known.type_.starts_with(condition::SLURM_NODE_STATE_PREFIX) && known.status == "True")
+        .map(|known| {
+            let since = known.last_transition_time.as_ref().map(|time| time.0);
+            (
+                known.type_.clone(),
+                (known.message.clone().unwrap_or_default(), since),
+            )
+        })
+        .collect()
 }
 
 /// The machine that a pod runs on, or the only one that it may run on.

@@ -166,6 +166,20 @@ fn describe(waits: &[Wait]) -> String {
         };
         parts.push(format!("jobs are running on {busy} leaving workers {until}"));
     }
+    let wanted: Vec<u64> = waits
+        .iter()
+        .filter_map(|wait| match &wait.why {
+            Why::Wanted { jobs } => Some(jobs.clone()),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if let Some(first) = wanted.first() {
+        parts.push(format!(
+            "{} pending jobs, such as {first}, insist on leaving workers",
+            wanted.len()
+        ));
+    }
     if silent > 0 {
         parts.push(format!("Slurm does not answer about {silent} leaving workers"));
     }

@@ -114,9 +114,9 @@ fn slurmrestd(restapi: &RestApi, validated: &Validated) -> Value {
             { "name": env::SLURMRESTD_SECURITY, "value": "disable_unshare_files,disable_unshare_sysv" },
         ],
         "ports": [containers::port(app::SLURMRESTD, port::SLURMRESTD)],
-        "startupProbe": containers::patient(containers::tcp_probe(port::SLURMRESTD)),
+        "startupProbe": containers::starting(containers::tcp_probe(port::SLURMRESTD)),
         "livenessProbe": containers::patient(containers::tcp_probe(port::SLURMRESTD)),
-        "readinessProbe": containers::tcp_probe(port::SLURMRESTD),
+        "readinessProbe": containers::prompt(containers::tcp_probe(port::SLURMRESTD)),
         "securityContext": containers::unprivileged(slurm::NOBODY_UID),
         "volumeMounts": [volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC)],
     });

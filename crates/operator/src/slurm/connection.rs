@@ -9,6 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use keelson_runtime::Clock;
 use slurm_rest::{
     Client, Fetched, Hostlist,
+    job::Requeue,
     node::{NodeAction, NodeUpdate},
 };
 
@@ -45,6 +46,15 @@ impl Control for Connection {
                 .map_err(|error| Error::Refused(error.to_string()))?;
             let update = match change {
                 Change::Drain { reason } => NodeUpdate::drain(reason.clone()),
+                Change::Topology { topology } => NodeUpdate {
+                    topology: Some(topology.clone()),
+                    ..NodeUpdate::default()
+                },
+                Change::Features { features, active } => NodeUpdate {
+                    features: Some(features.clone()),
+                    active_features: Some(active.clone()),
+                    ..NodeUpdate::default()
+                },
                 Change::Undrain => NodeUpdate::undrain(),
                 Change::Resume => NodeUpdate {
                     state: Some(NodeAction::Resume),
@@ -101,6 +111,30 @@ impl Control for Connection {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(translate(error)),
             }
+        }
+        .boxed()
+    }
+
+    fn end_jobs<'a>(&'a self, jobs: &'a [u64], requeue: bool) -> BoxFuture<'a, Result<(), Error>> {
+        async move {
+            let mut left: Vec<u64> = jobs.to_vec();
+            if requeue {
+                match self.client.requeue_jobs(jobs, Requeue::default()).await {
+                    // Those that may not be started again are ended.
+                    Ok(refused) => left.retain(|id| refused.contains_key(&id.to_string())),
+                    // Before v0.0.45 there is no call for it.
+                    Err(slurm_rest::Error::Unsupported { .. }) => {}
+                    Err(error) => return Err(translate(error)),
+                }
+            }
+            for id in left {
+                match self.client.cancel_job(id).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(translate(error)),
+                }
+            }
+            Ok(())
         }
         .boxed()
     }

@@ -19,8 +19,17 @@ pub enum Error {
 /// A change to one or more nodes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    Drain { reason: String },
+    Drain {
+        reason: String,
+    },
     Undrain,
+    Topology {
+        topology: String,
+    },
+    Features {
+        features: Vec<String>,
+        active: Vec<String>,
+    },
     Resume,
 }
 
@@ -34,6 +43,8 @@ pub trait Control: Send + Sync {
     ) -> BoxFuture<'a, Result<BTreeMap<NodeName, SlurmNode>, Error>>;
     /// Reads one node now; `None` when Slurm says that there is none of that name.
     fn node<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<Option<SlurmNode>, Error>>;
+    /// Ends jobs, or puts them back into the queue where they may be and Slurm can.
+    fn end_jobs<'a>(&'a self, jobs: &'a [u64], requeue: bool) -> BoxFuture<'a, Result<(), Error>>;
     /// Removes a node's record. Slurm refuses while a job runs there.
     fn delete<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<(), Error>>;
 }

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use super::jobs::{Work, WorkByNode};
 use jiff::Timestamp;
 use keelson_api::well_known::slurm::REASON_PREFIX;
+use slurm_rest::Words;
 use slurm_rest::node::{Node, NodeBase, NodeFlag, NodeState};
 
 /// A node's name in Slurm.
@@ -31,14 +33,18 @@ pub struct SlurmNode {
     pub reason: String,
     /// Address by which slurmctld reaches it.
     pub address: String,
+    pub topology: String,
+    /// Sorted, as are those in force.
+    pub features: Vec<String>,
+    pub active_features: Vec<String>,
     /// When the slurmd that serves it started; nothing while none has registered with the slurmctld that runs now.
     pub registered: Option<Timestamp>,
     /// When the request was sent whose answer this is.
     pub read_at: Timestamp,
     /// We changed the node after that request was sent: what it says may be over.
     pub outdated: bool,
-    /// When the last of the jobs on it ends by its time limit, where known.
-    pub busy_until: Option<Timestamp>,
+    /// What jobs do with it, where that was read.
+    pub work: Option<Work>,
 }
 
 impl SlurmNode {
@@ -48,10 +54,13 @@ impl SlurmNode {
             allocated: node.alloc_cpus,
             reason: node.reason.to_string(),
             address: node.address.to_string(),
+            topology: node.topology.to_string(),
+            features: sorted(&node.features),
+            active_features: sorted(&node.active_features),
             registered: node.slurmd_start_time,
             read_at,
             outdated: false,
-            busy_until: None,
+            work: None,
         }
     }
 
@@ -79,10 +88,26 @@ impl SlurmNode {
         self.state.base == NodeBase::Down
     }
 
+    /// When the last job on it ends, where that is known.
+    pub fn busy_until(&self) -> Option<Timestamp> {
+        self.work.as_ref().and_then(|work| work.until)
+    }
+
     /// Whether the operator set the reason: only then may it be undone.
     pub fn reason_is_ours(&self) -> bool {
         self.reason.starts_with(REASON_PREFIX)
     }
+}
+
+fn sorted(words: &Words) -> Vec<String> {
+    let mut sorted: Vec<String> = words
+        .iter()
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    sorted.sort();
+    sorted.dedup();
+    sorted
 }
 
 /// What is known of one Slurm cluster.
@@ -99,6 +124,20 @@ pub enum Slurm {
 }
 
 impl Slurm {
+    /// Adds what jobs do with the nodes.
+    #[must_use]
+    pub fn with_work(self, work: &WorkByNode) -> Self {
+        match self {
+            Self::Unknown { why } => Self::Unknown { why },
+            Self::Known { mut nodes, since } => {
+                for (name, node) in &mut nodes {
+                    node.work = Some(work.get(name).cloned().unwrap_or_default());
+                }
+                Self::Known { nodes, since }
+            }
+        }
+    }
+
     pub fn node(&self, name: &NodeName) -> Option<&SlurmNode> {
         match self {
             Self::Unknown { .. } => None,
@@ -134,10 +173,13 @@ mod tests {
             allocated: 0,
             reason: String::new(),
             address: String::new(),
+            topology: String::new(),
+            features: vec![],
+            active_features: vec![],
             registered: None,
             read_at: Timestamp::UNIX_EPOCH,
             outdated: false,
-            busy_until: None,
+            work: None,
         };
         assert_eq!(node.drained(), drained);
         assert!(!SlurmNode { allocated: 1, ..node }.drained());

@@ -200,15 +200,20 @@ fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
         allocated,
         reason,
         address,
+        topology,
+        features,
+        active_features,
         registered,
         read_at: _,
         outdated: _,
-        busy_until,
+        work: _,
     } = a;
     *state == b.state
         && *allocated == b.allocated
         && *reason == b.reason
         && *address == b.address
+        && *topology == b.topology
+        && *features == b.features
+        && *active_features == b.active_features
         && *registered == b.registered
-        && *busy_until == b.busy_until
 }

@@ -12,7 +12,13 @@ use slurm_rest::{Client, Credentials, Options, token::Signer};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
-use super::{connection::Connection, control::Control, facts::Slurm, mirror::Mirror};
+use super::{
+    connection::Connection,
+    control::Control,
+    facts::Slurm,
+    jobs::{Jobs, WorkByNode},
+    mirror::Mirror,
+};
 use crate::{caches::CONTROLLER, context::Context, problem::Problem, secrets};
 
 /// Who we are to Slurm.
@@ -23,6 +29,7 @@ struct Entry {
     endpoint: Url,
     signer: Arc<Signer>,
     connection: Connection,
+    jobs: Arc<Jobs>,
     mirror: Arc<Mirror>,
     stop: CancellationToken,
 }
@@ -92,6 +99,16 @@ impl Mirrors {
         Slurm::Unknown {
             why: why.unwrap_or_else(|| "there is no connection to Slurm yet".to_owned()),
         }
+    }
+
+    /// What jobs do with the nodes, asked now; `None` when nobody answers.
+    pub async fn work(&self, controller: &Key) -> Option<WorkByNode> {
+        let (jobs, client) = {
+            let entries = self.entries.read();
+            let entry = entries.get(controller)?;
+            (Arc::clone(&entry.jobs), entry.connection.client.clone())
+        };
+        jobs.work(&client).await.ok()
     }
 
     /// Whom to ask what is kept nowhere.
@@ -222,6 +239,7 @@ fn connect(context: &Context, key: &Key, endpoint: Url, jwt_key: SecretSlice<u8>
             clock,
             mirror: Arc::clone(&mirror),
         },
+        jobs: Arc::default(),
         mirror,
         stop,
     };

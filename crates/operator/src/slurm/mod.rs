@@ -3,5 +3,6 @@
 pub mod connection;
 pub mod control;
 pub mod facts;
+pub mod jobs;
 pub mod mirror;
 pub mod mirrors;

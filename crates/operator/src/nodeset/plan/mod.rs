@@ -7,6 +7,7 @@
 //! - no step takes an available worker out while as many as the budget allows are out already;
 //! - a drain that somebody else made is never undone.
 
+mod describe;
 mod drain;
 mod membership;
 mod order;
@@ -34,7 +35,9 @@ pub fn plan(observed: &Observed) -> Plan {
     draft.intentions();
     draft.drains();
     draft.removals();
+    draft.deadlines();
     draft.protection();
+    draft.descriptions();
     draft.plan
 }
 

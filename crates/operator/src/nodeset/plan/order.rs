@@ -34,7 +34,7 @@ enum Work {
 
 pub fn rank(pod: &PodFacts, slurm: &Slurm) -> Rank {
     let work = match slurm.node(&pod.node) {
-        Some(node) if node.busy() => node.busy_until.map_or(Work::Unlimited, Work::Until),
+        Some(node) if node.busy() => node.busy_until().map_or(Work::Unlimited, Work::Until),
         _ => Work::Idle,
     };
     Rank {

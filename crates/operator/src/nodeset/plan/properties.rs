@@ -17,7 +17,10 @@ use crate::{
     nodeset::facts::{
         Fit, Intent, Leaving, MachineFacts, Observed, Phase, Plan, PodFacts, SetFacts, Step, Strategy,
     },
-    slurm::facts::{NodeName, Slurm, SlurmNode},
+    slurm::{
+        facts::{NodeName, Slurm, SlurmNode},
+        jobs::Work,
+    },
 };
 
 const ADMIN: &str = "an administrator said so";
@@ -47,10 +50,16 @@ impl Record {
             allocated: self.jobs,
             reason: self.reason.clone(),
             address: String::new(),
+            topology: String::new(),
+            features: vec![],
+            active_features: vec![],
             registered: self.registered,
             read_at,
             outdated: false,
-            busy_until: None,
+            work: Some(Work {
+                jobs: (0..self.jobs.into()).collect(),
+                ..Work::default()
+            }),
         }
     }
 }
@@ -321,6 +330,17 @@ impl World {
             Step::Undrain { node } => self.on_record(node, |record| {
                 record.drain &= !record.reason.starts_with(REASON_PREFIX);
             }),
+            Step::Deadline { pod, at } => self.on_pod(&pod.name, |pod| pod.deadline = *at),
+            Step::Topology { .. } | Step::PlaceNode { .. } | Step::SetFeatures { .. } => {}
+            Step::Conditions { pod, set, drop } => {
+                let now = self.now;
+                self.on_pod(&pod.name, |pod| {
+                    pod.conditions.retain(|kind, _| !drop.contains(kind));
+                    pod.conditions
+                        .extend(set.iter().map(|(k, m)| (k.clone(), (m.clone(), Some(now)))));
+                });
+            }
+            Step::EndJobs { .. } => panic!("nobody wrote that jobs may be ended"),
             Step::Resume { node } => self.on_record(node, |record| {
                 record.down &= !record.reason.starts_with(REASON_PREFIX);
             }),
@@ -397,8 +417,18 @@ impl World {
 /// The order in which the doing side works.
 fn phase(step: &Step) -> u8 {
     match step {
-        Step::Intend { .. } | Step::Forget { .. } | Step::Protect { .. } => 0,
-        Step::Drain { .. } | Step::Undrain { .. } | Step::Resume { .. } => 1,
+        Step::Intend { .. }
+        | Step::Forget { .. }
+        | Step::Protect { .. }
+        | Step::Deadline { .. }
+        | Step::Topology { .. }
+        | Step::Conditions { .. } => 0,
+        Step::Drain { .. }
+        | Step::Undrain { .. }
+        | Step::Resume { .. }
+        | Step::PlaceNode { .. }
+        | Step::SetFeatures { .. }
+        | Step::EndJobs { .. } => 1,
         Step::Discard { .. } | Step::Replace { .. } | Step::Retire { .. } => 2,
         Step::Create { .. } | Step::CreateOn { .. } => 3,
     }

@@ -1,9 +1,11 @@
 //! Which pods may go now, and what the others wait for.
 
+use keelson_api::nodeset::DrainTimeoutAction;
+
 use super::Draft;
 use crate::{
     nodeset::facts::{Intent, Leaving, Phase, PodFacts, Step, Wait, Why},
-    slurm::facts::Slurm,
+    slurm::facts::{Slurm, SlurmNode},
 };
 
 impl Draft<'_> {
@@ -59,10 +61,64 @@ impl Draft<'_> {
             None => Ok(step()),
             Some(node) if node.outdated => Err(Why::Reading),
             Some(node) if node.busy() => Err(Why::Jobs {
-                until: node.busy_until,
+                until: node.busy_until(),
             }),
-            Some(node) if node.drained() && node.read_at > intent.since => Ok(step()),
+            Some(node) if node.drained() && node.read_at > intent.since => {
+                self.unwanted(node, intent).map(|()| step())
+            }
             Some(_) => Err(Why::Reading),
+        }
+    }
+
+    /// A pending job that names the node would fail without it, so it stays for it; one that comes back is no loss.
+    fn unwanted(&self, node: &SlurmNode, intent: &Intent) -> Result<(), Why> {
+        if !intent.cause.for_good() || self.out_of_time(intent) {
+            return Ok(());
+        }
+        match &node.work {
+            None => Err(Why::Reading),
+            Some(work) if work.wanted_by.is_empty() => Ok(()),
+            Some(work) => Err(Why::Wanted {
+                jobs: work.wanted_by.clone(),
+            }),
+        }
+    }
+
+    /// Whether the user's time for jobs on a leaving worker is over.
+    fn out_of_time(&self, intent: &Intent) -> bool {
+        let timeout = self
+            .set
+            .drain_timeout
+            .and_then(|timeout| jiff::SignedDuration::try_from(timeout).ok());
+        self.set.on_drain_timeout != DrainTimeoutAction::Wait
+            && timeout.is_some_and(|timeout| self.observed.now.duration_since(intent.since) >= timeout)
+    }
+
+    /// Ends the jobs on leaving workers when the user wrote so and the time is over; writes down when they end else.
+    pub(super) fn deadlines(&mut self) {
+        let requeue = self.set.on_drain_timeout == DrainTimeoutAction::Requeue;
+        for worker in &self.workers {
+            let pod = worker.facts;
+            let node = self.slurm().node(&pod.node);
+            let work = node.and_then(|node| node.work.as_ref());
+            // Without a reading nothing is claimed and nothing is taken back.
+            if worker.intent.is_none() || work.is_some() {
+                let at = worker.intent.as_ref().and(work).and_then(|work| work.until);
+                if at != pod.deadline {
+                    self.plan.steps.push(Step::Deadline { pod: pod.id(), at });
+                }
+            }
+            let Some(intent) = worker
+                .intent
+                .as_ref()
+                .filter(|intent| pod.intent.as_ref() == Some(*intent))
+            else {
+                continue;
+            };
+            let jobs = work.map(|work| work.jobs.clone()).unwrap_or_default();
+            if self.out_of_time(intent) && node.is_some_and(SlurmNode::draining) && !jobs.is_empty() {
+                self.plan.steps.push(Step::EndJobs { jobs, requeue });
+            }
         }
     }
 

@@ -10,14 +10,23 @@ use jiff::{SignedDuration, Timestamp};
 use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
 use pretty_assertions::assert_eq;
 
-use super::plan;
 use crate::nodeset::facts::{
     Cause, Intent, Leaving, MachineFacts, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Step, Strategy,
     Why,
 };
 use slurm_rest::node::NodeState;
 
-use crate::slurm::facts::{NodeName, Slurm, SlurmNode};
+use crate::slurm::{
+    facts::{NodeName, Slurm, SlurmNode},
+    jobs::Work,
+};
+
+/// What is decided, without what is merely shown on pods.
+fn plan(observed: &Observed) -> Plan {
+    let mut plan = super::plan(observed);
+    plan.steps.retain(|step| !matches!(step, Step::Conditions { .. }));
+    plan
+}
 
 pub fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
@@ -62,6 +71,9 @@ pub fn pod(ordinal: u32) -> PodFacts {
         cordoned: false,
         intent: None,
         deletion_cost: 0,
+        deadline: None,
+        topology: None,
+        conditions: BTreeMap::new(),
         protected: true,
     }
 }
@@ -73,9 +85,12 @@ pub fn node(words: &str) -> SlurmNode {
         registered: Some(at(-650)),
         reason: String::new(),
         address: String::new(),
+        topology: String::new(),
+        features: vec![],
+        active_features: vec![],
         read_at: at(0),
         outdated: false,
-        busy_until: None,
+        work: Some(Work::default()),
     }
 }
 
@@ -113,6 +128,14 @@ fn edit(slurm: &mut Slurm, name: &str, change: impl FnOnce(&mut SlurmNode)) {
         panic!("unknown")
     };
     change(nodes.get_mut(&NodeName::from(name)).unwrap());
+}
+
+fn ends_at(node: &mut SlurmNode, second: i64) {
+    node.work = Some(Work {
+        jobs: vec![1],
+        until: Some(at(second)),
+        wanted_by: vec![],
+    });
 }
 
 fn deletes(plan: &Plan) -> Vec<&Step> {
@@ -201,8 +224,8 @@ fn scale_in_marks_and_drains_before_anything_is_deleted() {
 #[test]
 fn scale_in_takes_the_idle_and_then_the_one_whose_jobs_end_first() {
     let mut slurm = slurm(&["ALLOCATED", "ALLOCATED", "IDLE", "ALLOCATED"]);
-    edit(&mut slurm, "w-0", |node| node.busy_until = Some(at(500)));
-    edit(&mut slurm, "w-1", |node| node.busy_until = Some(at(100)));
+    edit(&mut slurm, "w-0", |node| ends_at(node, 500));
+    edit(&mut slurm, "w-1", |node| ends_at(node, 100));
     let plan = plan(&observed(set(2), (0..4).map(pod).collect(), slurm));
     let leaving: Vec<_> = plan
         .steps
@@ -218,11 +241,88 @@ fn scale_in_takes_the_idle_and_then_the_one_whose_jobs_end_first() {
 #[test]
 fn a_busy_worker_is_waited_for() {
     let mut slurm = slurm(&["IDLE", "ALLOCATED+DRAIN"]);
-    edit(&mut slurm, "w-1", |node| node.busy_until = Some(at(100)));
+    edit(&mut slurm, "w-1", |node| ends_at(node, 100));
     let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
     let plan = plan(&observed(set(1), vec![pod(0), leaving], slurm));
     assert_eq!(deletes(&plan), Vec::<&Step>::new());
     assert_eq!(plan.waits[0].why, Why::Jobs { until: Some(at(100)) });
+}
+
+#[test]
+fn a_node_that_a_pending_job_insists_on_stays_for_it() {
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| {
+        node.work = Some(Work {
+            wanted_by: vec![7],
+            ..Work::default()
+        });
+    });
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let waiting = plan(&observed(set(1), vec![pod(0), leaving.clone()], slurm.clone()));
+    assert_eq!(deletes(&waiting), Vec::<&Step>::new());
+    assert_eq!(waiting.waits[0].why, Why::Wanted { jobs: vec![7] });
+
+    edit(&mut slurm, "w-1", |node| node.work = None);
+    let unread = plan(&observed(set(1), vec![pod(0), leaving], slurm));
+    assert_eq!(deletes(&unread), Vec::<&Step>::new());
+}
+
+#[test]
+fn jobs_are_ended_only_when_the_user_wrote_so_and_the_time_is_over() {
+    let mut slurm = slurm(&["IDLE", "MIXED+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| {
+        node.work = Some(Work {
+            jobs: vec![7],
+            ..Work::default()
+        });
+    });
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-100));
+    let ended = |timeout: u64, action: DrainTimeoutAction| {
+        let mut set = set(1);
+        set.drain_timeout = Some(Duration::from_secs(timeout));
+        set.on_drain_timeout = action;
+        let plan = plan(&observed(set, vec![pod(0), leaving.clone()], slurm.clone()));
+        plan.steps
+            .into_iter()
+            .find(|step| matches!(step, Step::EndJobs { .. }))
+    };
+    assert_eq!(ended(60, DrainTimeoutAction::Wait), None);
+    assert_eq!(ended(200, DrainTimeoutAction::Requeue), None);
+    assert_eq!(
+        ended(60, DrainTimeoutAction::Requeue),
+        Some(Step::EndJobs {
+            jobs: vec![7],
+            requeue: true
+        })
+    );
+    assert_eq!(
+        ended(60, DrainTimeoutAction::Cancel),
+        Some(Step::EndJobs {
+            jobs: vec![7],
+            requeue: false
+        })
+    );
+}
+
+#[test]
+fn when_the_jobs_of_a_leaving_worker_end_is_written_on_it() {
+    let mut slurm = slurm(&["IDLE", "MIXED+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| {
+        node.work = Some(Work {
+            jobs: vec![7],
+            until: Some(at(100)),
+            wanted_by: vec![],
+        });
+    });
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let steps = plan(&observed(set(1), vec![pod(0), leaving], slurm)).steps;
+    assert_eq!(
+        steps,
+        [Step::Deadline {
+            pod: id(1),
+            at: Some(at(100))
+        }]
+    );
 }
 
 #[test]
@@ -631,4 +731,103 @@ fn availability_counts_only_after_min_ready() {
     };
     let plan = plan(&observed(set, vec![fresh, old(1)], slurm(&["IDLE", "IDLE"])));
     assert_eq!(replaced(&plan), Vec::<&str>::new());
+}
+
+fn shown(observed: &Observed) -> Option<Step> {
+    super::plan(observed)
+        .steps
+        .into_iter()
+        .find(|step| matches!(step, Step::Conditions { .. }))
+}
+
+#[test]
+fn a_pod_shows_the_state_of_its_slurm_node() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE+DRAIN"]));
+    edit(&mut observed.slurm, "w-0", |node| node.reason = "fan".into());
+    observed.pods[0]
+        .conditions
+        .insert("SlurmNodeStateDown".into(), ("old".into(), Some(at(-1))));
+    let set = BTreeMap::from([
+        ("SlurmNodeStateDrain".to_owned(), "fan".to_owned()),
+        ("SlurmNodeStateIdle".to_owned(), "fan".to_owned()),
+    ]);
+    assert_eq!(
+        shown(&observed),
+        Some(Step::Conditions {
+            pod: id(0),
+            set,
+            drop: vec!["SlurmNodeStateDown".into()]
+        })
+    );
+}
+
+#[test]
+fn jobs_that_come_and_go_are_shown_only_now_and_then() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["MIXED"]));
+    observed.pods[0]
+        .conditions
+        .insert("SlurmNodeStateIdle".into(), (String::new(), Some(at(-10))));
+    assert_eq!(shown(&observed), None);
+    assert_eq!(super::plan(&observed).look_again, Some(Duration::from_secs(20)));
+    observed.pods[0]
+        .conditions
+        .insert("SlurmNodeStateIdle".into(), (String::new(), Some(at(-30))));
+    assert!(shown(&observed).is_some());
+}
+
+#[test]
+fn without_an_answer_from_slurm_what_is_shown_stays() {
+    let mut observed = observed(set(1), vec![pod(0)], Slurm::Unknown { why: "down".into() });
+    observed.pods[0]
+        .conditions
+        .insert("SlurmNodeStateIdle".into(), (String::new(), None));
+    assert_eq!(shown(&observed), None);
+}
+
+#[test]
+fn slurm_learns_the_machines_topology_and_features() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
+    edit(&mut observed.slurm, "w-0", |node| {
+        node.features = vec!["gpu".into(), "k8s/old".into()];
+        node.active_features.clone_from(&node.features);
+    });
+    let machine = MachineFacts {
+        topology: Some("topo-switch:s1".into()),
+        features: vec!["k8s/a100".into()],
+        ..MachineFacts::default()
+    };
+    observed.machines.insert("machine-0".into(), machine);
+    let features = vec!["gpu".to_owned(), "k8s/a100".to_owned()];
+    assert_eq!(
+        plan(&observed).steps,
+        [
+            Step::Topology {
+                pod: id(0),
+                topology: Some("topo-switch:s1".into())
+            },
+            Step::PlaceNode {
+                node: "w-0".into(),
+                topology: "topo-switch:s1".into()
+            },
+            Step::SetFeatures {
+                node: "w-0".into(),
+                active: features.clone(),
+                features
+            },
+        ]
+    );
+}
+
+#[test]
+fn a_topology_and_features_that_nobody_wrote_are_left_alone() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
+    edit(&mut observed.slurm, "w-0", |node| {
+        node.topology = "default:s0".into();
+        node.features = vec!["gpu".into()];
+        node.active_features = vec![];
+    });
+    observed
+        .machines
+        .insert("machine-0".into(), MachineFacts::default());
+    assert_eq!(plan(&observed).steps, []);
 }
