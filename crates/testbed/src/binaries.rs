@@ -21,6 +21,9 @@ const HELM: &str = "4.3.1";
 /// Oldest Go that builds these modules.
 const GO_MINIMUM: (u32, u32) = (1, 26);
 
+/// The cache's name for the Kubernetes programs, by far the largest build.
+pub const KUBERNETES_BUILD: &str = "kubernetes";
+
 /// Every component that the one Kubernetes binary can be, by the name that it is started under.
 const COMPONENTS: &[&str] = &[
     "etcd",
@@ -53,7 +56,7 @@ impl Binaries {
         let logs = cache.root().join("logs");
         fs::create_dir_all(&logs)?;
         let go = Go::find()?;
-        let kubernetes = cache.get_or_build("kubernetes", &kubernetes_key(&go), |place| {
+        let kubernetes = cache.get_or_build(KUBERNETES_BUILD, &kubernetes_key(&go), |place| {
             progress.step(
                 &format!("building Kubernetes {KUBERNETES} (once, about 10 minutes)"),
                 |_| build_kubernetes(&go, place, &logs.join("kubernetes.log")),

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -43,6 +44,31 @@ impl Cache {
         &self.root
     }
 
+    /// Whether anything of this kind was ever built.
+    pub fn has_any(&self, kind: &str) -> bool {
+        fs::read_dir(self.root.join(kind))
+            .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().is_dir()))
+    }
+
+    /// Drops all but the entries of this kind that were used last; the others belong to former versions of the project.
+    pub fn keep_newest(&self, kind: &str, count: usize) -> Result<()> {
+        let folder = self.root.join(kind);
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let entry = entry?;
+            // A partial entry is somebody's build.
+            if entry.path().is_dir() && !entry.file_name().to_string_lossy().starts_with('.') {
+                entries.push((entry.metadata()?.modified()?, entry.path()));
+            }
+        }
+        entries.sort();
+        let surplus = entries.len().saturating_sub(count);
+        for (_, path) in entries.into_iter().take(surplus) {
+            remove_tree(&path)?;
+        }
+        Ok(())
+    }
+
     /// The entry for `key`, built by `build` in an empty directory if it is not there yet.
     pub fn get_or_build(
         &self,
@@ -53,6 +79,7 @@ impl Cache {
         let folder = self.root.join(kind);
         let entry = folder.join(key);
         if entry.is_dir() {
+            mark_used(&entry);
             return Ok(entry);
         }
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -76,6 +103,16 @@ impl Cache {
             .with_context(|| format!("cannot move {} into place", entry.display()))?;
         Ok(entry)
     }
+}
+
+/// Moves an entry to the end of the queue of those that [`Cache::keep_newest`] drops.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the time is compared with that of other files only"
+)]
+fn mark_used(entry: &Path) {
+    // A cache that one may only read works as well.
+    let _ = File::open(entry).and_then(|entry| entry.set_modified(SystemTime::now()));
 }
 
 /// Removes a directory tree that may not exist.
@@ -164,6 +201,24 @@ mod tests {
             assert_eq!(fs::read_to_string(entry.join("x")).unwrap(), "1");
         }
         assert_eq!(built.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "files that differ in age")]
+    fn old_entries_go_and_a_build_under_way_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        assert!(!cache.has_any("kind"));
+        for (key, age) in [("old", 30), ("older", 40), ("new", 10)] {
+            let entry = cache.get_or_build("kind", key, |_| Ok(())).unwrap();
+            let built = SystemTime::now() - std::time::Duration::from_secs(age);
+            File::open(entry).unwrap().set_modified(built).unwrap();
+        }
+        fs::create_dir(directory.path().join("kind/.next.partial")).unwrap();
+        cache.keep_newest("kind", 2).unwrap();
+        let left = |name: &str| directory.path().join("kind").join(name).is_dir();
+        assert!(left("new") && left("old") && left(".next.partial") && !left("older"));
+        assert!(cache.has_any("kind"));
     }
 
     #[test]

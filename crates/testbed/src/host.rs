@@ -7,14 +7,17 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::command;
+use crate::cache::Cache;
 use crate::progress::Progress;
+use crate::{binaries, command};
 
 /// Debian packages that the testbed itself uses; `up` installs those that are missing and nothing else.
 pub const PACKAGES: &[&str] = &["iproute2", "util-linux", "procps", "ca-certificates"];
 
 /// Free space that a build from nothing and one cluster need.
-const DISK_NEEDED_GIB: u64 = 15;
+const DISK_TO_BUILD_GIB: u64 = 15;
+/// Free space that a cluster needs when everything is built.
+const DISK_TO_RUN_GIB: u64 = 4;
 
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_CHROOT: u32 = 18;
@@ -75,7 +78,7 @@ impl Host {
 }
 
 /// Refuses a machine on which a cluster cannot run, with the remedy.
-pub fn require(cache: &Path) -> Result<()> {
+pub fn require(cache: &Cache) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "a cluster needs root (namespaces, mounts, cgroups): run this as root"
@@ -99,11 +102,16 @@ pub fn require(cache: &Path) -> Result<()> {
             .any(|line| line.trim() == "nodev\toverlay" || line.ends_with("overlay")),
         "the kernel has no overlay file system: load it with `modprobe overlay`, or use a kernel that has it"
     );
-    let free = free_gib(cache)?;
+    let needed = if cache.has_any(binaries::KUBERNETES_BUILD) {
+        DISK_TO_RUN_GIB
+    } else {
+        DISK_TO_BUILD_GIB
+    };
+    let free = free_gib(cache.root())?;
     ensure!(
-        free >= DISK_NEEDED_GIB,
-        "only {free} GiB are free at {}, {DISK_NEEDED_GIB} are needed: free some, or set KEELSON_CACHE and KEELSON_STATE to a larger disk",
-        cache.display()
+        free >= needed,
+        "only {free} GiB are free at {}, {needed} are needed: free some, or set KEELSON_CACHE and KEELSON_STATE to a larger disk",
+        cache.root().display()
     );
     Ok(())
 }

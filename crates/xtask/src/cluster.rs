@@ -63,7 +63,7 @@ pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32, build: Build
     // Before anything that takes minutes.
     cluster::check(name, nodes)?;
     let cache = Cache::open()?;
-    host::require(cache.root())?;
+    host::require(&cache)?;
     let packages: Vec<&str> = host::PACKAGES.iter().chain(image::PACKAGES).copied().collect();
     host::ensure_packages(progress, &cache.root().join("logs/apt.log"), &packages)?;
     host::require_network()?;

@@ -25,6 +25,9 @@ pub struct Options {
     /// Leave the test cluster running afterwards
     #[arg(long)]
     keep: bool,
+    /// The test cluster's name: apart from the one that a person may have running
+    #[arg(long, default_value = "test")]
+    name: String,
     /// Show what each step does
     #[arg(long, short)]
     verbose: bool,
@@ -46,9 +49,6 @@ enum Tier {
     /// The long forms
     Soak,
 }
-
-/// The test cluster: apart from the one that a person may have running.
-const CLUSTER: &str = "test";
 
 /// Crates whose integration tests need more than this process; each has a tier of its own.
 const CLUSTER_PACKAGE: &str = "e2e";
@@ -143,28 +143,28 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
     } else {
         Build::Release
     };
-    let running = cluster::start(progress, CLUSTER, 3, 0, build)?;
+    let running = cluster::start(progress, &options.name, 3, 0, build)?;
     let result = slurm::install(&slurm::Target::testbed(&running), progress)
-        .and_then(|()| on_cluster(runner, &running, &filter(base, options), build));
+        .and_then(|()| on_cluster(runner, &running, &filter(base, options), options));
     if result.is_err() {
         // What a person would look at first; the cluster may be gone before they can.
         dump(&running);
     }
     if !options.keep {
         progress.step("taking the test cluster away", |_| {
-            testbed::cluster::down(CLUSTER)
+            testbed::cluster::down(&options.name)
         })?;
     }
     result
 }
 
-fn on_cluster(mut runner: Command, running: &Cluster, filter: &str, build: Build) -> Result<()> {
-    if build == Build::Quick {
+fn on_cluster(mut runner: Command, running: &Cluster, filter: &str, options: &Options) -> Result<()> {
+    if options.quick {
         runner.env("KEELSON_TEST_QUICK", "1");
     }
     runner
         .args(["--package", CLUSTER_PACKAGE, "-E", filter])
-        .env("KEELSON_TEST_CLUSTER", CLUSTER)
+        .env("KEELSON_TEST_CLUSTER", &options.name)
         .env("KEELSON_XTASK", std::env::current_exe()?)
         .env("KUBECONFIG", running.layout().kubeconfig())
         .check()

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use testbed::Cluster;
 
+pub mod slurm;
+
 /// An image with a shell and the usual tools: the login node's.
 pub fn tools_image() -> String {
     testbed::image::name("login")

@@ -2,11 +2,9 @@
 //! the database goes away, the signing key is exchanged.
 
 use anyhow::{Context, Result, ensure};
+use e2e::slurm::{CHART, EXAMPLES, condition};
 use e2e::{Namespace, cluster, eventually, get, run};
 use serde_json::Value;
-
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm");
-const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
 /// A Slurm without workers: jobs wait, and their records are written all the same.
 struct Slurm {
@@ -111,15 +109,6 @@ impl Slurm {
             "cluster",
         ])
     }
-}
-
-fn condition<'a>(object: &'a Value, kind: &str) -> Result<&'a Value> {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == kind)
-        .with_context(|| format!("no condition {kind}"))
 }
 
 #[test]

@@ -53,6 +53,9 @@ const OURS: &[&str] = &[
 /// Change this when the way of building changes in a way that no input shows.
 const RECIPE: &str = "image-1";
 
+/// How many image archives stay in the cache: a few checkouts, each with and without optimisation.
+const ARCHIVES_KEPT: usize = 8;
+
 /// The programs of this checkout that go into images.
 #[derive(Debug, Clone)]
 pub struct OurPrograms {
@@ -226,6 +229,8 @@ impl Workshop<'_> {
             self.progress
                 .step(&title, |_| oci::write_archive(images, &place.join("images.tar")))
         })?;
+        // One for each version of the operator that was ever tried here would fill the disk.
+        self.cache.keep_newest("archives", ARCHIVES_KEPT)?;
         let archive = entry.join("images.tar");
         let described = |image: &oci::Image| Image {
             name: image.name.clone(),

@@ -1,0 +1,234 @@
+//! A Slurm of the test's own: the charts' release `slurm` in a namespace that goes away with the test.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{Namespace, cluster, eventually, get, kubectl, run};
+
+/// The chart under test.
+pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm");
+/// Values files that users start from.
+pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+
+/// What makes the quick start's pods small enough for several Slurms on the test cluster.
+const SMALL: &str = r#"
+controller: { slurmctld: { resources: { requests: { cpu: 10m, memory: 64Mi } } } }
+restapi: { slurmrestd: { resources: { requests: { cpu: 10m, memory: 32Mi } } } }
+loginsets: { users: { login: { resources: { requests: { cpu: 10m, memory: 32Mi } } } } }
+nodesets:
+  cpu:
+    slurmd: { resources: { requests: { cpu: 10m, memory: 64Mi }, limits: { cpu: "1", memory: 512Mi } } }
+    logfile: { resources: { requests: { cpu: 1m, memory: 8Mi }, limits: { cpu: 100m, memory: 32Mi } } }
+"#;
+
+/// A Slurm cluster as the quick start makes it, with changes of the test's own.
+#[derive(Debug)]
+pub struct Slurm {
+    /// Where it is installed.
+    pub space: Namespace,
+}
+
+impl Slurm {
+    /// Installs the quick start with more values (YAML) on top.
+    pub fn install(test: &str, values: &str) -> Result<Self> {
+        let slurm = Self {
+            space: Namespace::create(test)?,
+        };
+        slurm.helm("install", values)?;
+        Ok(slurm)
+    }
+
+    /// Installs and waits until this many workers are idle.
+    pub fn install_ready(test: &str, values: &str, workers: usize) -> Result<Self> {
+        let slurm = Self::install(test, values)?;
+        slurm.wait_idle(workers)?;
+        Ok(slurm)
+    }
+
+    /// Changes the release's values, as a user would.
+    pub fn upgrade(&self, values: &str) -> Result<()> {
+        self.helm("upgrade", values)
+    }
+
+    fn helm(&self, verb: &str, values: &str) -> Result<()> {
+        let directory = tempfile::tempdir()?;
+        let more = directory.path().join("values.yaml");
+        std::fs::write(&more, values)?;
+        let small = directory.path().join("small.yaml");
+        std::fs::write(&small, SMALL)?;
+        run(cluster()?
+            .helm()
+            .args([verb, "slurm", CHART, "--namespace", &self.space.name])
+            .args(["--values", &format!("{EXAMPLES}/quickstart.yaml")])
+            .arg("--values")
+            .arg(&small)
+            .arg("--values")
+            .arg(&more))
+        .map(drop)
+    }
+
+    /// Reads an object of the namespace.
+    pub fn get(&self, words: &[&str]) -> Result<Value> {
+        get(&[&["--namespace", &self.space.name], words].concat())
+    }
+
+    /// Changes an object by a merge patch.
+    pub fn patch(&self, object: &str, patch: &Value) -> Result<()> {
+        let patch = patch.to_string();
+        self.space
+            .kubectl(&["patch", object, "--type=merge", "--patch", &patch])
+            .map(drop)
+    }
+
+    /// Runs a command on the login node.
+    pub fn login(&self, words: &[&str]) -> Result<String> {
+        self.space.exec("deployment/slurm-login-users", words)
+    }
+
+    /// Runs a command beside slurmctld, where it works while login and slurmrestd do not.
+    pub fn controller(&self, words: &[&str]) -> Result<String> {
+        let words = [
+            &["exec", "slurm-controller-0", "--container=slurmctld", "--"],
+            words,
+        ]
+        .concat();
+        self.space.kubectl(&words)
+    }
+
+    /// Waits until exactly these many workers are idle.
+    pub fn wait_idle(&self, count: usize) -> Result<Vec<String>> {
+        eventually(&format!("{count} idle workers"), || {
+            let mut names: Vec<String> = self
+                .controller(&["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"])?
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect();
+            names.sort();
+            names.dedup();
+            ensure!(names.len() == count, "{} are idle: {names:?}", names.len());
+            Ok(names)
+        })
+    }
+
+    /// Submits a batch job and returns its number.
+    pub fn sbatch(&self, options: &[&str], script: &str) -> Result<String> {
+        let wrap = format!("--wrap={script}");
+        let words = [&["sbatch", "--parsable", "--output=/dev/null"], options, &[&wrap]].concat();
+        Ok(self.controller(&words)?.trim().to_owned())
+    }
+
+    /// A job's state as slurmctld has it.
+    pub fn job_state(&self, job: &str) -> Result<String> {
+        self.job_field(job, "JobState")
+    }
+
+    /// One field of `scontrol show job`.
+    pub fn job_field(&self, job: &str, field: &str) -> Result<String> {
+        let shown = self.controller(&["scontrol", "--oneliner", "show", "job", job])?;
+        field_of(&shown, field).with_context(|| format!("job {job} has no {field}: {shown}"))
+    }
+
+    /// One field of `scontrol show node`.
+    pub fn node_field(&self, node: &str, field: &str) -> Result<String> {
+        let shown = self.controller(&["scontrol", "--oneliner", "show", "node", node])?;
+        field_of(&shown, field).with_context(|| format!("node {node} has no {field}: {shown}"))
+    }
+
+    /// Waits until a job is in this state.
+    pub fn wait_job(&self, job: &str, state: &str) -> Result<()> {
+        eventually(&format!("job {job} {state}"), || {
+            let found = self.job_state(job)?;
+            ensure!(found == state, "job {job} is {found}");
+            Ok(())
+        })
+    }
+
+    /// The uid of each worker pod, by name: another uid is another pod.
+    pub fn workers(&self) -> Result<std::collections::BTreeMap<String, String>> {
+        let pods = self.get(&["pods", "--selector=app.kubernetes.io/name=slurmd"])?;
+        let items = pods["items"].as_array().context("a list without items")?;
+        let field = |pod: &Value, path: &str| {
+            pod.pointer(path)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+                .with_context(|| format!("a pod without {path}"))
+        };
+        items
+            .iter()
+            .map(|pod| Ok((field(pod, "/metadata/name")?, field(pod, "/metadata/uid")?)))
+            .collect()
+    }
+
+    /// Waits for a condition of an object and returns its message.
+    pub fn wait_condition(&self, object: &str, kind: &str, status: &str, reason: &str) -> Result<String> {
+        eventually(
+            &format!("{object}: {kind}={status} for the reason {reason}"),
+            || {
+                let object = self.get(&[object])?;
+                let found = condition(&object, kind)?;
+                ensure!(
+                    found["status"] == status && (reason.is_empty() || found["reason"] == reason),
+                    "it says {found}"
+                );
+                Ok(found["message"].as_str().unwrap_or_default().to_owned())
+            },
+        )
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        let Ok(name) = std::env::var("KEELSON_TEST_CLUSTER") else {
+            return;
+        };
+        // Tests end with an error, not with a panic, so this is printed always; the runner shows it when they fail.
+        let mut told = format!("--- the Slurm of {} on cluster {name}\n", self.space.name);
+        for words in [
+            &[
+                "get",
+                "pods,pvc,nodesets,controllers.slinky.slurm.net",
+                "--output=wide",
+            ][..],
+            &["get", "events", "--sort-by=.lastTimestamp"],
+            &["logs", "slurm-controller-0", "--container=slurmctld", "--tail=60"],
+        ] {
+            let shown = self
+                .space
+                .kubectl(words)
+                .unwrap_or_else(|error| error.to_string());
+            let _ = writeln!(told, "--- kubectl {}\n{shown}", words.join(" "));
+        }
+        eprintln!("{told}");
+    }
+}
+
+/// The condition of this type.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Result<&'a Value> {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == kind)
+        .with_context(|| format!("no condition {kind}"))
+}
+
+/// The operator's pods' log, for tests that look for what must not be in it.
+pub fn operator_log() -> Result<String> {
+    kubectl(&[
+        "--namespace=slurm-operator",
+        "logs",
+        "--selector=app.kubernetes.io/name=slurm-operator",
+        "--tail=-1",
+    ])
+}
+
+/// `Name=value` of a one-line `scontrol show`; the value ends at the next blank.
+fn field_of(shown: &str, field: &str) -> Option<String> {
+    let start = format!("{field}=");
+    shown
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(&start))
+        .map(str::to_owned)
+}
