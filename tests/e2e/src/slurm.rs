@@ -148,7 +148,10 @@ impl Slurm {
     /// The uid of each worker pod, by name: another uid is another pod.
     pub fn workers(&self) -> Result<std::collections::BTreeMap<String, String>> {
         let pods = self.get(&["pods", "--selector=app.kubernetes.io/name=slurmd"])?;
-        let items = pods["items"].as_array().context("a list without items")?;
+        let items = pods
+            .get("items")
+            .and_then(Value::as_array)
+            .context("a list without items")?;
         let field = |pod: &Value, path: &str| {
             pod.pointer(path)
                 .and_then(Value::as_str)
