@@ -20,7 +20,7 @@ pub struct Operator {
     /// Address of the metrics; 0 switches them off.
     #[arg(long, default_value = ":8080")]
     pub metrics_addr: String,
-    /// Serve metrics only to those whom the cluster allows it.
+    /// Serve metrics over TLS, only to those whom the cluster allows it.
     #[arg(long, action = go_switch!(), default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     pub metrics_secure: bool,
     /// Accepted for compatibility.

@@ -8,11 +8,6 @@ use crate::{flags, logging, process};
 
 pub fn run(flags: &flags::Operator) -> anyhow::Result<()> {
     logging::start(&flags.log)?;
-    if flags.metrics_secure {
-        anyhow::bail!(
-            "--metrics-secure is not supported yet; bind --metrics-addr to localhost and use a proxy"
-        );
-    }
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -49,6 +44,7 @@ fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
         identity: std::env::var("HOSTNAME").unwrap_or_else(|_| format!("keelson-{}", std::process::id())),
         health: listen_address(&flags.health_addr)?,
         metrics: listen_address(&flags.metrics_addr)?,
+        metrics_secure: flags.metrics_secure,
         workers: Workers {
             controller: controller_workers,
             accounting: accounting_workers,

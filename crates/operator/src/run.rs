@@ -64,6 +64,8 @@ pub struct Options {
     pub identity: String,
     pub health: Option<SocketAddr>,
     pub metrics: Option<SocketAddr>,
+    /// Whether metrics are served over TLS, to those whom the cluster allows it.
+    pub metrics_secure: bool,
     pub workers: Workers,
     pub settings: Settings,
 }
@@ -87,6 +89,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let servers = {
         let (health, metrics, end) = (health.clone(), metrics.clone(), background.clone());
         let (health_address, metrics_address) = (options.health, options.metrics);
+        let reviewer = options.metrics_secure.then(|| client.clone());
         async move {
             let health_server = async {
                 match health_address {
@@ -95,9 +98,12 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
                 }
             };
             let metrics_server = async {
-                match metrics_address {
-                    Some(address) => serve::metrics(address, metrics, end.clone()).await,
-                    None => nothing_served(&end).await,
+                match (metrics_address, reviewer) {
+                    (Some(address), Some(client)) => {
+                        serve::metrics_guarded(address, metrics, client, end.clone()).await
+                    }
+                    (Some(address), None) => serve::metrics(address, metrics, end.clone()).await,
+                    (None, _) => nothing_served(&end).await,
                 }
             };
             tokio::try_join!(health_server, metrics_server).map(|_| ())

@@ -16,6 +16,7 @@ pub mod leader;
 pub mod metrics;
 pub mod queue;
 pub mod run;
+pub mod scrape;
 pub mod serve;
 pub mod watch;
 

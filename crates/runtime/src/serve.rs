@@ -1,12 +1,18 @@
 //! The small HTTP servers: health for probes, metrics for Prometheus.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum_server::{Handle, tls_rustls::RustlsConfig};
+use kube::Client;
+use rustls::{ServerConfig, crypto::aws_lc_rs, pki_types::PrivateKeyDer};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::{health::Health, metrics::Metrics};
+use crate::{health::Health, metrics::Metrics, scrape};
+
+/// How long requests that are under way get to end.
+const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -24,6 +30,10 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    #[error("cannot make a certificate")]
+    Certificate(#[source] rcgen::Error),
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
 }
 
 /// Reads a listen address as Go programs write it: `:8081`, `127.0.0.1:8081`, `localhost:6060`; `0` means none.
@@ -60,23 +70,46 @@ async fn ready(State(health): State<Health>) -> (StatusCode, String) {
     }
 }
 
-/// Serves `/metrics`.
+/// Serves `/metrics` to everyone.
 pub async fn metrics(address: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), Error> {
-    let router = Router::new().route("/metrics", get(render)).with_state(metrics);
-    serve(address, router, stop).await
+    serve(address, scrape::open(metrics), stop).await
 }
 
-async fn render(
-    State(metrics): State<Metrics>,
-) -> Result<([(&'static str, &'static str); 1], String), StatusCode> {
-    let text = metrics.render().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok((
-        [(
-            "content-type",
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        )],
-        text,
-    ))
+/// Serves `/metrics` over TLS to those whom the cluster lets read it. The certificate is made at the start and signed by
+/// nobody else: it keeps tokens from listeners, but does not say who answers.
+pub async fn metrics_guarded(
+    address: SocketAddr,
+    metrics: Metrics,
+    client: Client,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let config = RustlsConfig::from_config(Arc::new(self_signed()?));
+    let handle = Handle::new();
+    let _ending = AbortOnDropHandle::new(tokio::spawn({
+        let handle = handle.clone();
+        async move {
+            stop.cancelled().await;
+            handle.graceful_shutdown(Some(LAST_REQUESTS));
+        }
+    }));
+    axum_server::bind_rustls(address, config)
+        .handle(handle)
+        .serve(scrape::guarded(metrics, client).into_make_service())
+        .await
+        .map_err(|source| Error::Serve { address, source })
+}
+
+fn self_signed() -> Result<ServerConfig, Error> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(Error::Certificate)?;
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(Error::Tls)?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .map_err(Error::Tls)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 async fn serve(address: SocketAddr, router: Router, stop: CancellationToken) -> Result<(), Error> {

@@ -15,7 +15,6 @@ mod kinds;
 mod metrics;
 mod readiness;
 pub mod review;
-mod scrape;
 mod server;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -25,7 +24,7 @@ pub use certificate::{Lifetimes, keeper::Place};
 use certificate::{directory, keeper::Keeper, tls::Tls};
 use cluster::{Caches, Cluster};
 use keelson_runtime::{
-    Clock,
+    Clock, scrape,
     watch::{Scope, Watches},
 };
 use kube::Client;
@@ -127,9 +126,13 @@ pub async fn serve(client: Client, options: Options, stop: CancellationToken) ->
         let (client, metrics, tls, end) = (client.clone(), metrics.clone(), tls.clone(), end.clone());
         tasks.spawn(async move {
             complain(if metrics_secure {
-                bound.serve(scrape::guarded(metrics, client), &tls, end).await
+                bound
+                    .serve(scrape::guarded(metrics.runtime().clone(), client), &tls, end)
+                    .await
             } else {
-                bound.serve_plain(scrape::open(metrics), end).await
+                bound
+                    .serve_plain(scrape::open(metrics.runtime().clone()), end)
+                    .await
             });
         });
     }

@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, run::chain};
 
 const PATH: &str = "/metrics";
 /// How long the API server may take to say who somebody is.
@@ -32,7 +32,7 @@ pub fn guarded(metrics: Metrics, client: Client) -> Router {
 
 async fn render(State(metrics): State<Metrics>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match metrics.runtime().render() {
+    match metrics.render() {
         Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -50,10 +50,7 @@ async fn guard(State(client): State<Client>, request: Request, next: Next) -> Re
             (StatusCode::FORBIDDEN, text).into_response()
         }
         Ok(Err(error)) => {
-            tracing::warn!(
-                error = keelson_runtime::run::chain(&error),
-                "who reads metrics could not be checked"
-            );
+            tracing::warn!(error = chain(&error), "who reads metrics could not be checked");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
