@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::call::{Call, Kind};
+use crate::call::{Call, Kind, NODES};
 use crate::error::{Complaint, Error, Peer};
 use crate::value::{NoVal, Strings, Text};
 
@@ -212,10 +212,13 @@ impl Missing<'_> {
     }
 }
 
-/// A token was refused: another one may be taken. Everything else is final.
+/// What can be done about an answer with errors: another token may be taken, a list may be asked for without an
+/// instant. Everything else is final.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     TokenRefused(String),
+    /// The list of nodes, without the partitions that they are in.
+    WithoutPartitions(Error),
     Failed(Error),
 }
 
@@ -237,6 +240,10 @@ fn is_about_names_only(call: &Call, complaint: &Complaint) -> bool {
     call.kind != Kind::Write
         && call.path.starts_with("/slurm/")
         && complaint.description == "Slurmdb query failed"
+}
+
+fn is_about_partitions_only(complaint: &Complaint) -> bool {
+    complaint.number == UNSPECIFIED && complaint.description == "Unable to query partitions"
 }
 
 /// Judges an answer: its `errors` first, since Slurm sends them with any status.
@@ -292,6 +299,13 @@ pub(crate) fn judge(
     if any(&|number| ACCESS_DENIED.contains(&number)) {
         return failed(Error::Unauthorised { message: message() });
     }
+    // 24.11 asks for the partitions of changed nodes with the same instant, and takes "no change" for a failure.
+    if *call == NODES && errors.iter().all(is_about_partitions_only) {
+        return Err(Verdict::WithoutPartitions(Error::Unreachable {
+            daemon: behind,
+            message: message(),
+        }));
+    }
     // A read that fails for no stated reason fails because the controller does not answer.
     if any(&is_unreachable) || (call.kind != Kind::Write && any(&|number| number == UNSPECIFIED)) {
         return failed(Error::Unreachable {
@@ -332,7 +346,7 @@ mod tests {
         let json = r#"{"new":{"x":[1,{}]},"things":["a","b"],"last_update":{"set":true,"infinite":false,"number":9},
             "meta":{"slurm":{"release":"26.05.5","more":1}},"errors":[{"error_number":5,"error":"e","source":"s"}],
             "warnings":null}"#;
-        let answer: Answer<Listing<Thing>> = decode(&call::NODES, json.as_bytes()).unwrap();
+        let answer: Answer<Listing<Thing>> = decode(&NODES, json.as_bytes()).unwrap();
         assert_eq!(answer.body.items, [Thing("a".into()), Thing("b".into())]);
         assert_eq!(answer.body.last_update, Some(Timestamp::from_second(9).unwrap()));
         assert_eq!(answer.release, "26.05.5");
@@ -342,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_list_of_nothing_is_empty() {
-        let answer: Answer<Listing<Thing>> = decode(&call::NODES, br#"{"things":null}"#).unwrap();
+        let answer: Answer<Listing<Thing>> = decode(&NODES, br#"{"things":null}"#).unwrap();
         assert!(answer.body.items.is_empty());
     }
 
@@ -351,7 +365,7 @@ mod tests {
     #[case::more(r#"{"things":["a"]} x"#)]
     #[case::other(r#"{"things":5}"#)]
     fn a_broken_answer_is_a_protocol_error(#[case] json: &str) {
-        let error = decode::<Listing<Thing>>(&call::NODES, json.as_bytes()).unwrap_err();
+        let error = decode::<Listing<Thing>>(&NODES, json.as_bytes()).unwrap_err();
         assert!(matches!(error, Error::Protocol { .. }), "{error}");
     }
 
@@ -371,6 +385,7 @@ mod tests {
         match judge(call, StatusCode::from_u16(status).unwrap(), &errors, &missing) {
             Ok(()) => "fine".into(),
             Err(Verdict::TokenRefused(_)) => "token".into(),
+            Err(Verdict::WithoutPartitions(_)) => "without partitions".into(),
             Err(Verdict::Failed(error)) => format!("{error:?}")
                 .split([' ', '{'])
                 .next()
@@ -417,6 +432,31 @@ mod tests {
         assert!(judge(&call::PARTITIONS).is_ok());
         assert!(judge(&call::CLUSTERS).is_err());
         assert!(judge(&call::PARTITIONS_UPDATE).is_err());
+    }
+
+    #[test]
+    fn nodes_without_their_partitions_are_no_answer() {
+        let error = Complaint {
+            number: -1,
+            error: "Unspecified error".into(),
+            description: "Unable to query partitions".into(),
+        };
+        let judge = |call: &Call| {
+            judge(
+                call,
+                StatusCode::INTERNAL_SERVER_ERROR,
+                std::slice::from_ref(&error),
+                &Missing::NONE,
+            )
+        };
+        assert!(matches!(
+            judge(&NODES),
+            Err(Verdict::WithoutPartitions(Error::Unreachable { .. }))
+        ));
+        assert!(matches!(
+            judge(&call::PARTITIONS),
+            Err(Verdict::Failed(Error::Unreachable { .. }))
+        ));
     }
 
     #[test]

@@ -45,10 +45,10 @@ impl<T> Fetched<Listing<T>> {
     }
 }
 
-/// Adds the instant to a request, in the one spelling that every version reads.
+/// Adds the instant to a request, if there is one.
 pub(crate) fn since(ask: Ask<'_>, changed_since: Option<Timestamp>) -> Ask<'_> {
     match changed_since {
-        Some(instant) => ask.query("update_time", format!("uts{}", instant.as_second())),
+        Some(instant) => ask.since(instant),
         None => ask,
     }
 }

@@ -418,6 +418,36 @@ async fn reservations(client: &Client, release: Release, version: Version) -> Re
     Ok(())
 }
 
+/// 24.11 compares its partitions with the instant as well, and reports an error when only the nodes have changed.
+#[rstest]
+fn nodes_that_changed_are_listed_whole_while_partitions_did_not(
+    #[values(V2411, V2605)] release: Release,
+) -> Result<()> {
+    let Some(slurm) = start(release)? else {
+        return Ok(());
+    };
+    inside(&slurm, || async {
+        let client = client(V45)?;
+        for round in ["one", "two", "three"] {
+            let quiet_since = (common::clock())();
+            tokio::time::sleep(std::time::Duration::from_millis(2_100)).await;
+            let update = NodeUpdate {
+                comment: Some(round.into()),
+                ..NodeUpdate::default()
+            };
+            client.update_node(HOST, &update).await?;
+            let since = quiet_since.checked_add(SignedDuration::from_secs(1))?;
+            let Fetched::Changed(list) = client.nodes(Some(since)).await? else {
+                bail!("a change was missed")
+            };
+            let node = &list.items[0];
+            assert_eq!(&*node.comment, round);
+            assert!(node.partitions.contains("main"), "{node:?}");
+        }
+        Ok(())
+    })
+}
+
 #[rstest]
 fn a_user_without_rights_is_told_so(#[values(V2411, V2605)] release: Release) -> Result<()> {
     let Some(slurm) = start(release)? else {

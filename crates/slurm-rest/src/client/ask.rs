@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use url::Url;
 
@@ -9,7 +10,10 @@ use crate::answer::Missing;
 use crate::call::Call;
 use crate::error::{Complaint, Error};
 
+const UPDATE_TIME: &str = "update_time";
+
 /// A request before it is addressed.
+#[derive(Clone)]
 pub(crate) struct Ask<'a> {
     pub(super) call: &'a Call,
     pub(super) parameter: Option<&'a str>,
@@ -47,6 +51,23 @@ impl<'a> Ask<'a> {
         })?;
         self.body = Some(bytes);
         Ok(self)
+    }
+
+    /// Asks only for what has changed since an instant.
+    pub(crate) fn since(self, instant: Timestamp) -> Self {
+        // The one spelling that every version reads.
+        self.query(UPDATE_TIME, format!("uts{}", instant.as_second()))
+    }
+
+    pub(super) fn is_conditional(&self) -> bool {
+        self.query.iter().any(|(key, _)| *key == UPDATE_TIME)
+    }
+
+    /// The same without the instant.
+    pub(super) fn unconditional(&self) -> Self {
+        let mut ask = self.clone();
+        ask.query.retain(|(key, _)| *key != UPDATE_TIME);
+        ask
     }
 
     /// Says what an unknown object looks like.

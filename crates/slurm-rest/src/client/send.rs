@@ -21,6 +21,8 @@ pub(super) enum Failure {
     /// The server does not know the path: another release runs there now, and nothing was done.
     UnknownPath,
     TokenRefused(String),
+    /// The answer may be whole when it is asked for without an instant.
+    WithoutPartitions(Error),
     Final(Error),
 }
 
@@ -28,6 +30,7 @@ impl From<Verdict> for Failure {
     fn from(verdict: Verdict) -> Self {
         match verdict {
             Verdict::TokenRefused(message) => Self::TokenRefused(message),
+            Verdict::WithoutPartitions(error) => Self::WithoutPartitions(error),
             Verdict::Failed(error) => Self::Final(error),
         }
     }
@@ -73,6 +76,10 @@ impl Client {
                 self.renegotiate();
                 let served = self.served_now().await?;
                 let attempt = self.attempt(&served, ask).await;
+                attempt.map_err(|failure| final_error(failure, ask.call.path, Some(&served)))
+            }
+            Err(Failure::WithoutPartitions(_)) if ask.is_conditional() => {
+                let attempt = self.attempt(&served, &ask.unconditional()).await;
                 attempt.map_err(|failure| final_error(failure, ask.call.path, Some(&served)))
             }
             settled => settled.map_err(|failure| final_error(failure, ask.call.path, Some(&served))),
@@ -241,7 +248,7 @@ pub(super) fn plain_failure(call: &Call, status: StatusCode, bytes: &[u8]) -> Fa
 
 pub(super) fn final_error(failure: Failure, call: &str, served: Option<&Served>) -> Error {
     match failure {
-        Failure::Final(error) => error,
+        Failure::Final(error) | Failure::WithoutPartitions(error) => error,
         Failure::TokenRefused(message) => Error::Unauthorised { message },
         Failure::UnknownPath => Error::Unsupported {
             call: call.to_owned(),
