@@ -15,8 +15,10 @@ use crate::progress::Progress;
 pub const KUBERNETES: &str = "1.37.1";
 const COREDNS: &str = "1.14.6";
 const KWOK: &str = "0.8.0";
-/// The helm versions that the charts are tested with; the first is `cargo xtask helm`.
+/// `cargo xtask helm`.
 const HELM: &str = "4.3.1";
+/// The charts are tested with the helm before, too.
+const HELM_3: &str = "3.22.0";
 
 /// Oldest Go that builds these modules.
 const GO_MINIMUM: (u32, u32) = (1, 26);
@@ -62,19 +64,8 @@ impl Binaries {
                 |_| build_kubernetes(&go, place, &logs.join("kubernetes.log")),
             )
         })?;
-        let tool = |name: &str, package: &str, version: &str| {
-            let key = Key::new("go-tool-1")
-                .text(package)
-                .text(version)
-                .text(&go.version)
-                .finish();
-            cache.get_or_build(name, &key, |place| {
-                progress.step(
-                    &format!("building {name} {version} (once, a few minutes)"),
-                    |_| go.install(package, version, place, &logs.join(format!("{name}.log"))),
-                )
-            })
-        };
+        let tool =
+            |name: &str, package: &str, version: &str| go.tool(cache, progress, name, package, version);
         let helm = tool("helm", "helm.sh/helm/v4/cmd/helm", HELM)?;
         let coredns = tool("coredns", "github.com/coredns/coredns", COREDNS)?;
         let kwok = tool("kwok", "sigs.k8s.io/kwok/cmd/kwok", KWOK)?;
@@ -93,6 +84,12 @@ impl Binaries {
     pub fn component(&self, name: &str) -> PathBuf {
         self.kubernetes.join(name)
     }
+}
+
+/// The helm of the major version before, which only tests use.
+pub fn helm_3(cache: &Cache, progress: &Progress) -> Result<PathBuf> {
+    let place = Go::find()?.tool(cache, progress, "helm3", "helm.sh/helm/v3/cmd/helm", HELM_3)?;
+    Ok(place.join("helm"))
 }
 
 const MAIN_GO: &str = include_str!("../kubelite/main.go");
@@ -214,6 +211,29 @@ impl Go {
             .env("GOFLAGS", "-trimpath -buildvcs=false")
             .env("GOTOOLCHAIN", "local");
         command
+    }
+
+    /// A program from a module that can be installed as it is, built once.
+    fn tool(
+        &self,
+        cache: &Cache,
+        progress: &Progress,
+        name: &str,
+        package: &str,
+        version: &str,
+    ) -> Result<PathBuf> {
+        let key = Key::new("go-tool-1")
+            .text(package)
+            .text(version)
+            .text(&self.version)
+            .finish();
+        let log = cache.root().join("logs").join(format!("{name}.log"));
+        cache.get_or_build(name, &key, |place| {
+            progress.step(
+                &format!("building {name} {version} (once, a few minutes)"),
+                |_| self.install(package, version, place, &log),
+            )
+        })
     }
 
     fn install(&self, package: &str, version: &str, place: &Path, log: &Path) -> Result<()> {

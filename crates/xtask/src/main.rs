@@ -1,5 +1,6 @@
 //! The project's tasks: `cargo xtask up`, `cargo xtask test` and what they are made of.
 
+mod audit;
 mod cluster;
 mod slurm;
 mod test;

@@ -5,14 +5,14 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use testbed::binaries::Binaries;
+use testbed::binaries::{self, Binaries};
 use testbed::cache::{Cache, Key};
 use testbed::cluster::Cluster;
 use testbed::progress::Progress;
 use testbed::{command, image};
 
 use crate::workspace::{self, Build};
-use crate::{cluster, slurm};
+use crate::{audit, cluster, slurm};
 
 #[derive(Args)]
 pub struct Options {
@@ -126,24 +126,29 @@ fn real_parts(cache: &Cache, progress: &Progress, options: &Options) -> Result<(
     testbed::host::ensure_packages(progress, &cache.root().join("logs/apt.log"), image::PACKAGES)?;
     let current = image::slurm_root(cache, progress, &images, "26.05")?;
     let previous = image::slurm_root(cache, progress, &images, "24.11")?;
-    let helm = Binaries::build(cache, progress)?.helm;
+    let helms = [
+        Binaries::build(cache, progress)?.helm,
+        binaries::helm_3(cache, progress)?,
+    ];
     nextest(cache, progress, options)?
         .args(["--workspace", "--exclude", CLUSTER_PACKAGE])
         .args(["-E", &filter("binary(/^real_/)", options)])
-        .env("KEELSON_TEST_HELM", helm)
+        .env("KEELSON_TEST_HELM", std::env::join_paths(helms)?)
         .env("KEELSON_TEST_SLURM_ROOT_2605", current)
         .env("KEELSON_TEST_SLURM_ROOT_2411", previous)
         .check()
 }
 
 fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &str) -> Result<()> {
-    let runner = nextest(cache, progress, options)?;
+    let mut runner = nextest(cache, progress, options)?;
     let build = if options.quick {
         Build::Quick
     } else {
         Build::Release
     };
     let running = cluster::start(progress, &options.name, 3, 0, build)?;
+    let helm_3 = binaries::helm_3(cache, progress)?;
+    runner.env("KEELSON_TEST_HELM_3", helm_3);
     let result = slurm::install(&slurm::Target::testbed(&running), progress)
         .and_then(|()| on_cluster(runner, &running, &filter(base, options), options));
     if result.is_err() {
@@ -167,7 +172,9 @@ fn on_cluster(mut runner: Command, running: &Cluster, filter: &str, options: &Op
         .env("KEELSON_TEST_CLUSTER", &options.name)
         .env("KEELSON_XTASK", std::env::current_exe()?)
         .env("KUBECONFIG", running.layout().kubeconfig())
-        .check()
+        .check()?;
+    // The tests ran with exactly the permissions that the charts give; a call that these refused shows in no test.
+    audit::nothing_was_forbidden(running.layout())
 }
 
 fn dump(cluster: &Cluster) {

@@ -75,27 +75,43 @@ impl Table {
             .collect()
     }
 
-    fn check(&self, helm: &Path, case: &Case) -> Result<()> {
-        let values = values_file(&case.values)?;
-        let helm = |verb: &[&str]| {
-            let mut command = Command::new(helm);
-            command
-                .current_dir(repository())
-                .args(verb)
-                .arg(Path::new("charts").join(&self.chart));
-            command.args(["--namespace", self.namespace.as_deref().unwrap_or("slurm")]);
-            command.args(["--kube-version", KUBERNETES]);
-            for file in &case.files {
-                command.arg("--values").arg(file);
-            }
-            command.arg("--values").arg(values.path());
-            run(&mut command)
-        };
-        let release = case
-            .release
+    /// The objects of every case that renders, in this namespace, with the case's name.
+    pub fn renders(&self, helm: &Path, namespace: &str) -> Result<Vec<(&str, Vec<Value>)>> {
+        self.cases
+            .iter()
+            .filter(|case| case.fails.is_none())
+            .map(|case| {
+                let rendered = self.helm(helm, case, namespace, &["template", self.release(case)])?;
+                Ok((case.name.as_str(), documents(&rendered)?))
+            })
+            .collect()
+    }
+
+    fn release<'a>(&'a self, case: &'a Case) -> &'a str {
+        case.release
             .as_ref()
             .or(self.release.as_ref())
-            .unwrap_or(&self.chart);
+            .unwrap_or(&self.chart)
+    }
+
+    fn helm(&self, helm: &Path, case: &Case, namespace: &str, verb: &[&str]) -> Result<String> {
+        let values = values_file(&case.values)?;
+        let mut command = Command::new(helm);
+        command
+            .current_dir(repository())
+            .args(verb)
+            .arg(Path::new("charts").join(&self.chart))
+            .args(["--namespace", namespace, "--kube-version", KUBERNETES]);
+        for file in &case.files {
+            command.arg("--values").arg(file);
+        }
+        run(command.arg("--values").arg(values.path()))
+    }
+
+    fn check(&self, helm: &Path, case: &Case) -> Result<()> {
+        let namespace = self.namespace.as_deref().unwrap_or("slurm");
+        let helm = |verb: &[&str]| self.helm(helm, case, namespace, verb);
+        let release = self.release(case);
         let rendered = helm(&["template", release]);
         if let Some(expected) = &case.fails {
             let Err(error) = rendered else {
@@ -145,11 +161,16 @@ fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+fn documents(rendered: &str) -> Result<Vec<Value>> {
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(rendered).context("the render is no YAML")?;
+    documents.retain(|document| !document.is_null());
+    Ok(documents)
+}
+
 /// Objects of a render by `Kind/name`, and again by `Kind/namespace/name`.
 fn objects(rendered: &str) -> Result<BTreeMap<String, Value>> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(rendered).context("the render is no YAML")?;
     let mut found = BTreeMap::new();
-    for object in documents.into_iter().filter(|document| !document.is_null()) {
+    for object in documents(rendered)? {
         let text = |pointer: &str| {
             object
                 .pointer(pointer)

@@ -28,16 +28,37 @@ nodesets:
 pub struct Slurm {
     /// Where it is installed.
     pub space: Namespace,
+    /// Value files of `examples/` that are laid over the quick start, without their suffix.
+    examples: Vec<String>,
 }
 
 impl Slurm {
     /// Installs the quick start with more values (YAML) on top.
     pub fn install(test: &str, values: &str) -> Result<Self> {
+        Self::install_examples(Namespace::create(test)?, &[], values)
+    }
+
+    /// Installs the quick start with these examples laid over it, then the values, in a namespace that is there.
+    pub fn install_examples(space: Namespace, examples: &[&str], values: &str) -> Result<Self> {
         let slurm = Self {
-            space: Namespace::create(test)?,
+            space,
+            examples: examples.iter().map(|&name| name.to_owned()).collect(),
         };
         slurm.helm("install", values)?;
         Ok(slurm)
+    }
+
+    /// A Slurm that was installed in another way, as release `slurm`.
+    pub fn installed(space: Namespace) -> Self {
+        Self {
+            space,
+            examples: Vec::new(),
+        }
+    }
+
+    /// Installs once more what was uninstalled.
+    pub fn install_again(&self, values: &str) -> Result<()> {
+        self.helm("install", values)
     }
 
     /// Installs and waits until this many workers are idle.
@@ -58,15 +79,12 @@ impl Slurm {
         std::fs::write(&more, values)?;
         let small = directory.path().join("small.yaml");
         std::fs::write(&small, SMALL)?;
-        run(cluster()?
-            .helm()
-            .args([verb, "slurm", CHART, "--namespace", &self.space.name])
-            .args(["--values", &format!("{EXAMPLES}/quickstart.yaml")])
-            .arg("--values")
-            .arg(&small)
-            .arg("--values")
-            .arg(&more))
-        .map(drop)
+        let mut helm = cluster()?.helm();
+        helm.args([verb, "slurm", CHART, "--namespace", &self.space.name]);
+        for example in std::iter::once("quickstart").chain(self.examples.iter().map(String::as_str)) {
+            helm.args(["--values", &format!("{EXAMPLES}/{example}.yaml")]);
+        }
+        run(helm.arg("--values").arg(&small).arg("--values").arg(&more)).map(drop)
     }
 
     /// Reads an object of the namespace.

@@ -74,9 +74,13 @@ fn etcd(layout: &Layout, spec: &Spec) -> Service {
         .arg(format!("--data-dir={}", layout.etcd().display()))
 }
 
-/// Writes are logged with who, what and when: tests count them.
+/// Writes are logged with who, what and when: tests count them. Reads are logged where they tell about permissions: those
+/// of service accounts that are not Kubernetes' own.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
- "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]}, {"level": "None"}]}"#;
+ "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+           {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+           {"level": "Metadata", "userGroups": ["system:serviceaccounts"], "verbs": ["get", "list", "watch"]},
+           {"level": "None"}]}"#;
 
 fn apiserver(layout: &Layout, spec: &Spec) -> Result<Service> {
     let policy = layout.root().join("audit-policy.json");

@@ -1,0 +1,201 @@
+//! Every file of `examples/` is installed and runs a job. The quick start by itself is what the test cluster starts with;
+//! `gpu.yaml` needs GPUs, so its twin `gpu-fake.yaml` runs in its place, on a resource that no device stands behind.
+
+use anyhow::{Context, Result, ensure};
+use e2e::slurm::{EXAMPLES, Slurm};
+use e2e::{Namespace, eventually, get, kubectl, run};
+
+/// What lets a worker of an example run beside those of other tests.
+const SMALL_WORKER: &str = r#"{
+    slurmd: { resources: { requests: { cpu: 10m, memory: 64Mi }, limits: { cpu: "1", memory: 512Mi } } },
+    logfile: { resources: { requests: { cpu: 1m, memory: 8Mi }, limits: { cpu: 100m, memory: 32Mi } } } }"#;
+
+/// Runs a command as a job and returns what it printed.
+fn srun(slurm: &Slurm, from: &str, words: &[&str]) -> Result<String> {
+    eventually(&format!("srun {}", words.join(" ")), || {
+        slurm
+            .space
+            .exec(from, &[&["timeout", "60", "srun"], words].concat())
+    })
+}
+
+#[test]
+fn several_partitions_and_a_login_set_for_each_team() -> Result<()> {
+    let space = Namespace::create("partitions")?;
+    let values = format!("nodesets: {{ cpu: {{ replicas: 1 }}, bigmem: {SMALL_WORKER} }}");
+    let slurm = Slurm::install_examples(space, &["partitions", "team-logins"], &values)?;
+    slurm.wait_idle(2)?;
+    for (team, partition, node) in [("physics", "bigmem", "bigmem-0"), ("chemistry", "debug", "cpu-0")] {
+        let from = format!("deployment/slurm-login-{team}");
+        let printed = srun(&slurm, &from, &["--partition", partition, "hostname"])?;
+        ensure!(printed.trim() == node, "partition {partition}: {printed:?}");
+    }
+    // The partition over both sets is the default, and fills the light nodes first.
+    let printed = srun(&slurm, "deployment/slurm-login-physics", &["hostname"])?;
+    ensure!(printed.trim() == "cpu-0", "{printed:?}");
+    let printed = srun(
+        &slurm,
+        "deployment/slurm-login-physics",
+        &["--nodes=2", "hostname"],
+    )?;
+    ensure!(printed.lines().count() == 2, "{printed:?}");
+
+    let physics = slurm.get(&["deployment", "slurm-login-physics"])?;
+    ensure!(physics["spec"]["replicas"] == 2, "{}", physics["spec"]);
+    ensure!(
+        slurm.get(&["deployment", "slurm-login-users"]).is_err(),
+        "the quick start's login set is there still"
+    );
+    Ok(())
+}
+
+#[test]
+fn jobs_get_the_fake_gpus_that_they_ask_for() -> Result<()> {
+    let nodes = get(&[
+        "nodes",
+        "--selector=!node.kubernetes.io/exclude-from-external-load-balancers",
+    ])?;
+    let node = nodes
+        .pointer("/items/0/metadata/name")
+        .and_then(|name| name.as_str())
+        .context("no node")?;
+    let patch = r#"{"status":{"capacity":{"example.com/fake-gpu":"2"}}}"#;
+    kubectl(&[
+        "patch",
+        "node",
+        node,
+        "--subresource=status",
+        "--type=merge",
+        "--patch",
+        patch,
+    ])?;
+
+    let space = Namespace::create("gpu-fake")?;
+    let small = r"
+nodesets:
+  cpu: { replicas: 0 }
+  gpu:
+    slurmd: { resources: { requests: { cpu: 10m, memory: 64Mi } } }
+    logfile: { resources: { requests: { cpu: 1m, memory: 8Mi }, limits: { cpu: 100m, memory: 32Mi } } }
+";
+    let slurm = Slurm::install_examples(space, &["gpu-fake"], small)?;
+    slurm.wait_idle(1)?;
+    let from = "deployment/slurm-login-users";
+    let show = "echo $SLURM_STEP_GPUS";
+    for (gres, given) in [("gpu:fake:1", "0"), ("gpu:fake:2", "0,1")] {
+        let printed = srun(
+            &slurm,
+            from,
+            &["--partition=gpu", "--gres", gres, "sh", "-c", show],
+        )?;
+        ensure!(printed.trim() == given, "--gres {gres}: {printed:?}");
+    }
+    let refused = slurm.login(&["srun", "--partition=gpu", "--gres=gpu:fake:3", "true"]);
+    let refused = refused.err().context("three of two GPUs were given")?.to_string();
+    ensure!(
+        refused.contains("node configuration is not available"),
+        "{refused}"
+    );
+    let pod = slurm.get(&["pod", "slurm-worker-gpu-0"])?;
+    ensure!(pod["spec"]["nodeName"] == node, "{}", pod["spec"]["nodeName"]);
+    Ok(())
+}
+
+#[test]
+fn a_job_of_a_cluster_with_accounting_is_on_record() -> Result<()> {
+    let space = Namespace::create("records")?;
+    let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;
+    let image = testbed::image::name("mariadb");
+    space.apply(&database.replace("docker.io/library/mariadb:11.8", &image))?;
+    let slurm = Slurm::install_examples(space, &["accounting"], "nodesets: { cpu: { replicas: 1 } }")?;
+    slurm.wait_idle(1)?;
+    let job = slurm.sbatch(&["--wait", "--job-name=recorded"], "true")?;
+    eventually("the job's record", || {
+        let line = [
+            "sacct",
+            "--noheader",
+            "--allocations",
+            "--parsable2",
+            "--format=jobname,state",
+        ];
+        let line = slurm.login(&[&line[..], &["--jobs", &job]].concat())?;
+        ensure!(line.trim() == "recorded|COMPLETED", "{line:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_cluster_with_a_second_slurmctld_runs_a_job() -> Result<()> {
+    let space = Namespace::create("two-slurmctld")?;
+    let slurm = Slurm::install_examples(space, &["ha"], "nodesets: { cpu: { replicas: 1 } }")?;
+    slurm.wait_idle(1)?;
+    let printed = srun(&slurm, "deployment/slurm-login-users", &["hostname"])?;
+    ensure!(printed.trim() == "cpu-0", "{printed:?}");
+    eventually("two slurmctld that answer", || {
+        let ping = slurm.login(&["scontrol", "ping"])?;
+        ensure!(ping.matches(" is UP").count() == 2, "{ping}");
+        Ok(())
+    })?;
+    eventually("two slurmrestd", || {
+        let rest = slurm.get(&["deployment", "slurm-restapi"])?;
+        ensure!(rest["status"]["readyReplicas"] == 2, "{}", rest["status"]);
+        Ok(())
+    })
+}
+
+/// The slurmctld that runs elsewhere is, here, one in another namespace that knows nothing of the workers' chart.
+#[test]
+fn workers_serve_a_slurmctld_that_runs_elsewhere() -> Result<()> {
+    let elsewhere = Slurm::install(
+        "elsewhere",
+        r"
+clusterName: prod
+controller:
+  extraConf: |
+    ProctrackType=proctrack/linuxproc
+    TaskPlugin=task/affinity
+    JobAcctGatherType=jobacct_gather/linux
+    ReturnToService=2
+    NodeSet=cpu Feature=cpu
+    PartitionName=cpu Nodes=cpu Default=YES
+partitions: { all: { enabled: false } }
+nodesets: { cpu: { enabled: false } }
+loginsets: { users: { enabled: false } }
+",
+    )?;
+    eventually("keys over there", || {
+        elsewhere.get(&["secret", "slurm-auth-slurm", "slurm-auth-jwt"])
+    })?;
+    let space = Namespace::create("workers")?;
+    let keys: Vec<serde_json::Value> = [("slurm-auth-slurm", "slurm.key"), ("slurm-auth-jwt", "jwt.key")]
+        .into_iter()
+        .map(|(name, key)| {
+            let secret = elsewhere.get(&["secret", name])?;
+            Ok(secret["data"][key].clone())
+        })
+        .collect::<Result<_>>()?;
+    let secret = serde_json::json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "slurm-keys" },
+        "data": { "slurm.key": keys[0], "jwt.key": keys[1] },
+    });
+    space.apply(&secret.to_string())?;
+    let values = format!(
+        "{{ controller: {{ externalConfig: {{ host: slurm-controller.{} }} }}, nodesets: {{ cpu: {{ replicas: 1 }} }} }}",
+        elsewhere.space.name
+    );
+    let workers = Slurm::install_examples(space, &["external-slurmctld"], &values)?;
+    elsewhere.wait_idle(1)?;
+    let printed = srun(&workers, "deployment/slurm-login-users", &["hostname"])?;
+    ensure!(printed.trim() == "cpu-0", "{printed:?}");
+    // The operator drains through slurmrestd, which here serves a slurmctld that is not its own.
+    workers.upgrade(&values.replace("replicas: 1", "replicas: 0"))?;
+    eventually("the worker's orderly leave", || {
+        let pods = workers.workers()?;
+        ensure!(pods.is_empty(), "{pods:?}");
+        Ok(())
+    })?;
+    run(e2e::cluster()?
+        .helm()
+        .args(["uninstall", "slurm", "--namespace", &workers.space.name]))
+    .map(drop)
+}
