@@ -23,7 +23,7 @@ use crate::{cgroups, command, image, manifests};
 pub struct Wanted {
     /// Its name.
     pub name: String,
-    /// Real nodes.
+    /// Real nodes; without any it is a control plane alone.
     pub nodes: u8,
     /// Simulated nodes.
     pub kwok: u32,
@@ -131,10 +131,12 @@ impl Cluster {
                 Ok(cluster)
             },
         )?;
-        progress.step(
-            &format!("nodes: {} with containerd, kubelet, kube-proxy", wanted.nodes),
-            |_| cluster.spec.nodes().try_for_each(|node| cluster.start_node(node)),
-        )?;
+        if wanted.nodes > 0 {
+            progress.step(
+                &format!("nodes: {} with containerd, kubelet, kube-proxy", wanted.nodes),
+                |_| cluster.spec.nodes().try_for_each(|node| cluster.start_node(node)),
+            )?;
+        }
         cluster.import(progress, &wanted.images)?;
         if wanted.kwok > 0 {
             progress.step(&format!("{} simulated nodes", wanted.kwok), |_| {
@@ -258,6 +260,9 @@ impl Cluster {
     }
 
     fn wait_until_usable(&self, progress: &Progress) -> Result<()> {
+        if self.spec.nodes == 0 {
+            return Ok(());
+        }
         progress.step("cluster DNS, storage class, nodes ready", |step| {
             self.apply(&manifests::cluster(image::COREDNS))?;
             step.note("waiting for nodes");
@@ -393,8 +398,8 @@ impl Cluster {
 pub fn check(name: &str, nodes: u8) -> Result<()> {
     Layout::of(name)?;
     ensure!(
-        (1..=NODES_MAX).contains(&nodes),
-        "--nodes {nodes}: a cluster has 1 to {NODES_MAX} real nodes; use --kwok for more"
+        (0..=NODES_MAX).contains(&nodes),
+        "--nodes {nodes}: a cluster has up to {NODES_MAX} real nodes; use --kwok for more"
     );
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! How many reviews the server answers a second on one core, over HTTPS on the loopback.
 //!
 //! The server has a runtime with one thread; what counts is the processor time of that thread, so that the clients,
-//! which need more of it than the server, do not count. `cargo run --release -p keelson-webhook --example bench_webhook`.
+//! which need more of it than the server, do not count. `cargo xtask bench webhook`; `--check` fails when the budget is
+//! broken.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,6 +24,8 @@ use support::{Authority, NAMESPACE, Server, cluster, path_of, review};
 const WARM_UP: usize = 2_000;
 const REVIEWS: usize = 20_000;
 const CLIENTS: usize = 8;
+/// Reviews per second of one core; a review may take a millisecond of it at most.
+const BUDGET: f64 = 2_000.0;
 
 fn main() {
     let authority = Authority::new();
@@ -51,6 +54,7 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
+    let mut slowest = f64::MAX;
     for (name, kind, body) in cases() {
         let url = format!("https://{address}{}", path_of(kind));
         runtime.block_on(send(&authority, &url, &body, WARM_UP));
@@ -58,9 +62,10 @@ fn main() {
         let mut took = runtime.block_on(send(&authority, &url, &body, REVIEWS));
         let (wall, cpu) = (begun.elapsed(), cpu_time(thread).saturating_sub(before));
         took.sort_unstable();
+        let rate = REVIEWS as f64 / cpu.as_secs_f64();
+        slowest = slowest.min(rate);
         println!(
-            "{name}: {:>6.0} reviews per second of one core ({:.0} µs each, {} bytes); {:.0} per second on the wall, p50 {:?}, p99 {:?}",
-            REVIEWS as f64 / cpu.as_secs_f64(),
+            "{name}: {rate:>6.0} reviews per second of one core ({:.0} µs each, {} bytes); {:.0} per second on the wall, p50 {:?}, p99 {:?}",
             cpu.as_secs_f64() * 1e6 / REVIEWS as f64,
             body.len(),
             REVIEWS as f64 / wall.as_secs_f64(),
@@ -70,6 +75,12 @@ fn main() {
     }
     stop.cancel();
     server.join().unwrap();
+    if std::env::args().any(|word| word == "--check") {
+        assert!(
+            slowest >= BUDGET,
+            "under the budget of {BUDGET} reviews per second of one core"
+        );
+    }
 }
 
 async fn send(authority: &str, url: &str, body: &str, count: usize) -> Vec<Duration> {

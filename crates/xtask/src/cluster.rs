@@ -29,6 +29,10 @@ pub fn up(options: &Up) -> Result<()> {
     } else {
         Build::Release
     };
+    ensure!(
+        options.nodes > 0 || options.no_slurm,
+        "--nodes 0: Slurm needs a node; add --no-slurm for a control plane alone"
+    );
     let cluster = start(&progress, &options.named.name, options.nodes, options.kwok, build)?;
     let name = &options.named.name;
     let mut lines = vec![
@@ -68,14 +72,20 @@ pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32, build: Build
     host::ensure_packages(progress, &cache.root().join("logs/apt.log"), &packages)?;
     host::require_network()?;
     let binaries = Binaries::build(&cache, progress)?;
-    let images = workspace::build_images(&cache, progress, build)?;
-    let coredns = image::coredns(&cache, &binaries.coredns)?;
+    let images = if nodes == 0 {
+        // Nobody would run them.
+        Vec::new()
+    } else {
+        let mut archives = workspace::build_images(&cache, progress, build)?.archives();
+        archives.push(image::coredns(&cache, &binaries.coredns)?.archive);
+        archives
+    };
     let wanted = Wanted {
         name: name.to_owned(),
         nodes,
         kwok,
         node_root: image::node_root(&cache, progress, &workspace::root()?.join("images"))?,
-        images: images.archives().into_iter().chain([coredns.archive]).collect(),
+        images,
         binaries,
         program: std::env::current_exe().context("cannot find this program's own file")?,
     };

@@ -1,6 +1,7 @@
 //! The project's tasks: `cargo xtask up`, `cargo xtask test` and what they are made of.
 
 mod audit;
+mod bench;
 mod cluster;
 mod slurm;
 mod test;
@@ -52,6 +53,8 @@ enum Task {
     Crds,
     /// Run the tests
     Test(test::Options),
+    /// Measure what has a budget
+    Bench(bench::Options),
     #[command(hide = true)]
     TestbedInit { directory: PathBuf, role: String },
 }
@@ -67,7 +70,7 @@ struct Named {
 struct Up {
     #[command(flatten)]
     named: Named,
-    /// Real nodes
+    /// Real nodes; 0 (with --no-slurm) for a control plane alone
     #[arg(long, default_value_t = 2)]
     nodes: u8,
     /// Simulated nodes
@@ -118,6 +121,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Images { update_lock, verbose } => workspace::images(update_lock, verbose)?,
         Task::Crds => workspace::write_crds()?,
         Task::Test(options) => return test::run(&options),
+        Task::Bench(options) => bench::run(&options)?,
         Task::TestbedInit { directory, role } => testbed::init::run(&directory, &role)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -53,8 +53,8 @@ enum Tier {
 /// Crates whose integration tests need more than this process; each has a tier of its own.
 const CLUSTER_PACKAGE: &str = "e2e";
 
-/// Too long for every change: soak forms, and the webhook's tests, each of which starts a cluster of its own.
-const LONG: &str = "test(/soak/) or binary(webhook)";
+/// Too long for every change.
+const LONG: &str = "test(/soak/)";
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let progress = Progress::new(options.verbose);
@@ -150,7 +150,7 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
     let helm_3 = binaries::helm_3(cache, progress)?;
     runner.env("KEELSON_TEST_HELM_3", helm_3);
     let result = slurm::install(&slurm::Target::testbed(&running), progress)
-        .and_then(|()| on_cluster(runner, &running, &filter(base, options), options));
+        .and_then(|()| on_cluster(runner, &running, &filter(base, options), options, build));
     if result.is_err() {
         // What a person would look at first; the cluster may be gone before they can.
         dump(&running);
@@ -163,7 +163,13 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
     result
 }
 
-fn on_cluster(mut runner: Command, running: &Cluster, filter: &str, options: &Options) -> Result<()> {
+fn on_cluster(
+    mut runner: Command,
+    running: &Cluster,
+    filter: &str,
+    options: &Options,
+    build: Build,
+) -> Result<()> {
     if options.quick {
         runner.env("KEELSON_TEST_QUICK", "1");
     }
@@ -171,6 +177,7 @@ fn on_cluster(mut runner: Command, running: &Cluster, filter: &str, options: &Op
         .args(["--package", CLUSTER_PACKAGE, "-E", filter])
         .env("KEELSON_TEST_CLUSTER", &options.name)
         .env("KEELSON_XTASK", std::env::current_exe()?)
+        .env("KEELSON_TEST_PROGRAM", workspace::keelson(build)?)
         .env("KUBECONFIG", running.layout().kubeconfig())
         .check()?;
     // The tests ran with exactly the permissions that the charts give; a call that these refused shows in no test.
@@ -240,7 +247,7 @@ fn tool(cache: &Cache, progress: &Progress, name: &str, version: &str) -> Result
 }
 
 /// Runs a command whose output the person sees.
-trait Check {
+pub trait Check {
     fn check(&mut self) -> Result<()>;
 }
 

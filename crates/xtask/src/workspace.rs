@@ -1,13 +1,11 @@
 //! The checkout itself: where it is, and what is built from it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use testbed::cache::Cache;
 use testbed::command;
-use testbed::image::bill::Crate;
 use testbed::image::{self, Images, OurPrograms};
 use testbed::progress::Progress;
 
@@ -45,6 +43,14 @@ pub fn build_images(cache: &Cache, progress: &Progress, build: Build) -> Result<
     image::build_all(cache, progress, &root()?.join("images"), &programs)
 }
 
+/// The operator's program as [`build_images`] left it.
+pub fn keelson(build: Build) -> Result<PathBuf> {
+    Ok(root()?.join(match build {
+        Build::Release => "target/images/keelson.bin",
+        Build::Quick => "target/debug/keelson",
+    }))
+}
+
 fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurPrograms> {
     let directory = root()?.join("target/images");
     std::fs::create_dir_all(&directory)?;
@@ -63,17 +69,20 @@ fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurP
         })
     };
     let init = build("init", "init, the first process of the Slurm images")?;
-    let keelson = match how {
+    let program = match how {
         Build::Release => build("keelson", "keelson, the operator (a few minutes the first time)")?,
         Build::Quick => progress.step("building keelson, the operator, quickly", |_| {
             command::run(
                 cargo()?.args(["build", "--package", "keelson"]),
                 &cache.root().join("logs/cargo.log"),
             )?;
-            Ok(root()?.join("target/debug/keelson"))
+            keelson(how)
         })?,
     };
-    Ok(OurPrograms { init, keelson })
+    Ok(OurPrograms {
+        init,
+        keelson: program,
+    })
 }
 
 /// `cargo xtask images`.
@@ -85,37 +94,10 @@ pub fn images(update_lock: bool, verbose: bool) -> Result<()> {
         image::update_locks(&cache, &progress, &root()?.join("images"))?;
     }
     let images = build_images(&cache, &progress, Build::Release)?;
-    let bills = root()?.join("target/images/bills");
-    std::fs::create_dir_all(&bills)?;
-    let crates = BTreeMap::from([
-        ("init", linked_crates("keelson-init")?),
-        ("keelson", linked_crates("keelson")?),
-    ]);
-    for (image, short) in images.all.iter().zip(image::OURS) {
-        let bill = image::bill_of_materials(&root()?.join("images"), short, &image.digest, &crates)?;
-        let file = bills.join(format!("{short}.cdx.json"));
-        std::fs::write(&file, serde_json::to_vec_pretty(&bill)?)?;
-        println!("{} {} {}", image.name, image.digest, file.display());
-    }
-    for archive in images.archives() {
-        println!("{}", archive.display());
+    for image in &images.all {
+        println!("{} {} {}", image.name, image.digest, image.archive.display());
     }
     Ok(())
-}
-
-/// The crates that a program of ours is linked from.
-fn linked_crates(package: &str) -> Result<Vec<Crate>> {
-    let tree = command::output(cargo()?.args([
-        "tree",
-        "--locked",
-        "--package",
-        package,
-        "--edges=normal",
-        "--prefix=none",
-        "--format={p}",
-    ]))?;
-    let lock = std::fs::read_to_string(root()?.join("Cargo.lock"))?;
-    Ok(image::bill::crates(&tree, &lock))
 }
 
 /// `cargo xtask crds`.
