@@ -20,7 +20,7 @@ mod server;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use axum::Router;
-pub use certificate::{Lifetimes, keeper::Place};
+pub use certificate::{Lifetimes, Material, keeper::Place};
 use certificate::{directory, keeper::Keeper, tls::Tls};
 use cluster::{Caches, Cluster};
 use keelson_runtime::{

@@ -38,6 +38,18 @@ pub enum Error {
     Missing(String),
 }
 
+impl Error {
+    /// Whether somebody else wrote meanwhile.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Call { source, .. } if is_conflict(source))
+    }
+}
+
+/// Whether the API server refused a write because somebody else was first.
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
 /// What to write where.
 #[derive(Debug)]
 pub struct Injection<'a> {

@@ -5,67 +5,52 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::place::{Place, asked, namespace, remove_namespace};
+use crate::place::Place;
 use crate::replicas::Replica;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_get_the_topology_of_their_node_as_they_are_scheduled() -> Result<()> {
     const TOPOLOGY: &str = "topology.slinky.slurm.net/spec";
-    let place = Place::prepare("binding").await?;
-    let namespace = namespace(&place, "binding").await?;
+    let place = Place::prepare("binding", 1).await?;
+    let namespace = place.namespace("binding").await?;
     place.configure()?;
-    let _replica = Replica::start(&place, &[]).await?;
-    asked(&place, &namespace).await?;
+    let _replica = Replica::start(&place).await?;
+    place.asked(&namespace).await?;
     let nodes: Api<Node> = Api::all(place.client.clone());
-    let annotate = |value: Value| json!({ "metadata": { "annotations": { TOPOLOGY: value } } });
+    let annotation = json!({ "metadata": { "annotations": { TOPOLOGY: "topo:s1:b1" } } });
     nodes
-        .patch(
-            "node-1",
-            &PatchParams::default(),
-            &Patch::Merge(annotate(json!("topo:s1:b1"))),
-        )
+        .patch("kwok-0", &PatchParams::default(), &Patch::Merge(annotation))
         .await?;
 
     let pods: Api<Pod> = Api::namespaced(place.client.clone(), &namespace);
     for (name, label, expected) in [("worker", "slurmd", Some("topo:s1:b1")), ("other", "nginx", None)] {
-        let pod = json!({
+        let pod: Pod = serde_json::from_value(json!({
             "metadata": { "name": name, "labels": { "app.kubernetes.io/name": label } },
             "spec": {
-                "nodeSelector": { "kubernetes.io/hostname": "node-1" },
                 "containers": [{ "name": "c", "image": "nowhere.invalid/none:1" }],
+                "tolerations": [{ "operator": "Exists" }],
             },
-        });
-        pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
-            .await?;
+        }))?;
         let begun = Instant::now();
+        // A new namespace has its service account a moment later.
+        while let Err(error) = pods.create(&PostParams::default(), &pod).await {
+            ensure!(begun.elapsed() < e2e::PATIENCE, "{name}: {error}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         // The annotation is there at the instant that the node is: one write.
         let scheduled = loop {
             let pod = pods.get(name).await?;
             if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
                 break pod;
             }
-            ensure!(
-                begun.elapsed() < Duration::from_mins(1),
-                "{name} is not scheduled"
-            );
+            ensure!(begun.elapsed() < e2e::PATIENCE, "{name} is not scheduled");
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
-        let found = scheduled
-            .metadata
-            .annotations
-            .unwrap_or_default()
-            .get(TOPOLOGY)
-            .cloned();
-        ensure!(found.as_deref() == expected, "{name}: {found:?}");
+        let annotations = scheduled.metadata.annotations.unwrap_or_default();
+        let found = annotations.get(TOPOLOGY).map(String::as_str);
+        ensure!(found == expected, "{name}: {found:?}");
     }
-    nodes
-        .patch(
-            "node-1",
-            &PatchParams::default(),
-            &Patch::Merge(annotate(Value::Null)),
-        )
-        .await?;
-    remove_namespace(&place, &namespace).await
+    Ok(())
 }

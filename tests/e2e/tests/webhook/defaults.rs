@@ -7,13 +7,11 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::api::{path, send};
-use crate::place::{Place, namespace, remove_namespace};
+use crate::place::Place;
 use crate::rows::{Defaulted, defaults};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_default_is_there_after_a_create_and_a_get() -> Result<()> {
-    let place = Place::prepare("defaults").await?;
-    let namespace = namespace(&place, "defaults").await?;
+/// What is written, and what is there after a create and a get.
+pub async fn every_default(place: &Place, namespace: &str) -> Result<()> {
     for Defaulted {
         kind,
         written,
@@ -26,7 +24,7 @@ async fn every_default_is_there_after_a_create_and_a_get() -> Result<()> {
         let created = send(
             &place.client,
             Method::POST,
-            &path(&namespace, &kind, None),
+            &path(namespace, &kind, None),
             Some(&object),
             false,
         )
@@ -35,7 +33,7 @@ async fn every_default_is_there_after_a_create_and_a_get() -> Result<()> {
         let read = send(
             &place.client,
             Method::GET,
-            &path(&namespace, &kind, Some("d")),
+            &path(namespace, &kind, Some("d")),
             None,
             false,
         )
@@ -50,7 +48,7 @@ async fn every_default_is_there_after_a_create_and_a_get() -> Result<()> {
             added.symmetric_difference(&declared).collect::<Vec<_>>()
         );
     }
-    remove_namespace(&place, &namespace).await
+    Ok(())
 }
 
 /// Paths of the values in an object; elements of lists have no numbers.

@@ -11,6 +11,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::{path, send};
 
+/// Between two requests of one user: the cluster has other things to do meanwhile.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// A request that failed, and when.
 #[derive(Debug)]
 pub struct Failure {
@@ -50,7 +53,7 @@ impl Load {
                             });
                         }
                         asked.fetch_add(1, Ordering::Relaxed);
-                        tokio::time::sleep(Duration::from_millis(5)).await;
+                        tokio::time::sleep(PAUSE).await;
                     }
                     failures
                 }))
@@ -75,7 +78,7 @@ impl Load {
 }
 
 /// Why an object that is right was not taken; also if nobody but the API server looked at it.
-async fn ask(client: &Client, namespace: &str, user: usize) -> Option<String> {
+pub async fn ask(client: &Client, namespace: &str, user: usize) -> Option<String> {
     let object: Value = json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": format!("load-{user}") },
         "spec": { "controllerRef": { "name": "nobody" } },

@@ -11,10 +11,13 @@
 mod api;
 mod binding;
 mod defaults;
+mod facts;
 mod load;
 mod place;
+mod release;
 mod replicas;
 mod rotation;
 #[path = "../../../../crates/webhook/tests/rows/mod.rs"]
 mod rows;
+mod schema;
 mod table;

@@ -1,16 +1,16 @@
-//! A cluster without the operator, in which the chart's webhook objects stand and the test runs the replicas itself:
-//! as processes in the control plane's network, with the rights that the chart gives them.
+//! A control plane of the test's own, without nodes and operator: what nobody checks can be stored, and nobody acts on
+//! it. The chart's webhook objects stand in it, and the test runs the webhook itself: as a process in the control
+//! plane's network, with the rights that the chart gives it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use axum::http::Method;
-use e2e::{cluster, run, xtask};
+use e2e::{run, xtask};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, PostParams};
 use serde_json::json;
 use testbed::Cluster;
 use testbed::layout::{API_ADDRESS, API_PORT};
@@ -26,43 +26,36 @@ pub struct Place {
     pub client: Client,
     /// Kubeconfig of the webhook's service account, for use in the control plane's network.
     pub kubeconfig: PathBuf,
-    /// The program under test.
-    pub keelson: PathBuf,
-    own: Option<String>,
+    name: String,
 }
 
 impl Place {
-    /// A cluster of the test's own under `cargo xtask test`; by hand, the one that `KEELSON_TEST_CLUSTER` names.
-    pub async fn prepare(test: &str) -> Result<Self> {
-        let own = std::env::var_os("KEELSON_XTASK").map(|_| format!("{test}-{}", std::process::id()));
-        let cluster = match &own {
-            Some(name) => {
-                run(xtask()?.args(["up", "--no-slurm", "--nodes=1", "--name", name]))?;
-                Cluster::open(name)?
-            }
-            None => cluster()?,
-        };
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let client = keelson_runtime::client::connect(Some(&cluster.layout().kubeconfig())).await?;
-        let mut place = Self {
+    /// Starts the control plane with this many simulated nodes, with the CRDs and what the webhook needs to run.
+    pub async fn prepare(test: &str, simulated: u32) -> Result<Self> {
+        let name = format!("{test}-{}", std::process::id());
+        run(xtask()?
+            .args(["up", "--no-slurm", "--nodes=0", "--name", &name])
+            .arg(format!("--kwok={simulated}")))?;
+        let cluster = Cluster::open(&name)?;
+        let kubeconfig = cluster.layout().root().join("webhook.json");
+        let client = connect(&cluster).await?;
+        let place = Self {
             cluster,
             client,
-            kubeconfig: PathBuf::new(),
-            keelson: build()?,
-            own,
+            kubeconfig,
+            name,
         };
         place.install()?;
-        place.kubeconfig = place.write_kubeconfig()?;
+        place.write_kubeconfig()?;
         Ok(place)
     }
 
     fn install(&self) -> Result<()> {
-        let charts = root().join("charts");
-        let crds = charts.join("slurm-operator-crds/templates");
+        let crds = root().join("charts/slurm-operator-crds/templates");
         run(self
             .cluster
             .kubectl()
-            .args(["apply", "--server-side", "--force-conflicts", "-f"])
+            .args(["apply", "--server-side", "-f"])
             .arg(crds))?;
         run(self.cluster.kubectl().args([
             "wait",
@@ -71,23 +64,13 @@ impl Place {
             "--all",
             "--timeout=60s",
         ]))?;
-        let _ = run(self.cluster.kubectl().args(["create", "namespace", HOME]));
-        self.forget()?;
+        run(self.cluster.kubectl().args(["create", "namespace", HOME]))?;
         self.apply(&["rbac", "service"])
     }
 
     /// From here on the API server asks.
     pub fn configure(&self) -> Result<()> {
         self.apply(&["configurations"])
-    }
-
-    /// Takes away what an earlier test may have left: its answers would be waited for.
-    pub fn forget(&self) -> Result<()> {
-        let gone = ["--ignore-not-found"];
-        let kinds = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
-        run(self.cluster.kubectl().args(["delete", kinds, NAME]).args(gone))?;
-        let secret = ["--namespace", HOME, "delete", "secret,endpointslice", "--all"];
-        run(self.cluster.kubectl().args(secret)).map(drop)
     }
 
     /// Applies templates of the chart, as shipped.
@@ -103,7 +86,7 @@ impl Place {
         self.cluster.apply(&run(&mut render)?)
     }
 
-    fn write_kubeconfig(&self) -> Result<PathBuf> {
+    fn write_kubeconfig(&self) -> Result<()> {
         let create = ["--namespace", HOME, "create", "token", NAME, "--duration=1h"];
         let token = run(self.cluster.kubectl().args(create))?;
         let pki = self.cluster.layout().pki();
@@ -114,90 +97,65 @@ impl Place {
             "users": [{ "name": "u", "user": { "token": token.trim() } }],
             "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
         });
-        let path = self
-            .cluster
-            .layout()
-            .root()
-            .join(format!("webhook-{}.json", std::process::id()));
-        std::fs::write(&path, config.to_string())?;
-        Ok(path)
+        Ok(std::fs::write(&self.kubeconfig, config.to_string())?)
+    }
+
+    /// A namespace to try things in.
+    pub async fn namespace(&self, name: &str) -> Result<String> {
+        let object = json!({ "metadata": { "name": name } });
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        namespaces
+            .create(&PostParams::default(), &serde_json::from_value(object)?)
+            .await?;
+        Ok(name.to_owned())
+    }
+
+    /// Waits until the API server asks the webhook, which it learns with a delay.
+    pub async fn asked(&self, namespace: &str) -> Result<()> {
+        let object = json!({
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": "first" },
+            "spec": { "controllerRef": { "name": "nobody" } },
+        });
+        let begun = Instant::now();
+        let kinds = path(namespace, "NodeSet", None);
+        loop {
+            let outcome = send(&self.client, Method::POST, &kinds, Some(&object), true).await?;
+            if outcome.refusal().is_none() && !outcome.warnings.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                begun.elapsed() < e2e::PATIENCE,
+                "the webhook is not asked: {outcome:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.kubeconfig);
-        let _ = match &self.own {
-            Some(name) => xtask()
-                .and_then(|mut xtask| run(xtask.args(["down", "--name", name])))
-                .map(drop),
-            None => self.forget(),
-        };
+        let _ = xtask().and_then(|mut xtask| run(xtask.args(["down", "--name", &self.name])));
     }
+}
+
+/// A client as the administrator.
+pub async fn connect(cluster: &Cluster) -> Result<Client> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let kubeconfig = cluster.layout().kubeconfig();
+    Ok(keelson_runtime::client::connect(Some(&kubeconfig)).await?)
 }
 
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Builds the program as it is now; the test runner builds only what tests link.
-fn build() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .current_dir(root())
-        .args(["build", "--quiet", "--package", "keelson"])
-        .stdin(Stdio::null())
-        .status()?;
-    ensure!(status.success(), "keelson does not build");
+/// The program under test: what the images hold, or what was built by hand.
+pub fn keelson() -> Result<PathBuf> {
+    if let Some(program) = std::env::var_os("KEELSON_TEST_PROGRAM") {
+        return Ok(program.into());
+    }
     // The tests lie in `deps` beside the programs.
     let here = std::env::current_exe()?;
-    let directory = here
-        .parent()
-        .and_then(Path::parent)
-        .context("no target directory")?;
-    Ok(directory.join("keelson"))
-}
-
-/// A namespace of the test's own in the place's cluster.
-pub async fn namespace(place: &Place, test: &str) -> Result<String> {
-    let name = format!("{test}-{}", std::process::id());
-    let object = json!({ "metadata": { "name": name } });
-    let namespaces: Api<Namespace> = Api::all(place.client.clone());
-    namespaces
-        .create(&PostParams::default(), &serde_json::from_value(object)?)
-        .await?;
-    Ok(name)
-}
-
-pub async fn remove_namespace(place: &Place, name: &str) -> Result<()> {
-    let namespaces: Api<Namespace> = Api::all(place.client.clone());
-    namespaces.delete(name, &DeleteParams::default()).await?;
-    Ok(())
-}
-
-/// Waits until the API server asks the webhook, which it learns with a delay.
-pub async fn asked(place: &Place, namespace: &str) -> Result<()> {
-    let object = json!({
-        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": "first" },
-        "spec": { "controllerRef": { "name": "nobody" } },
-    });
-    let begun = Instant::now();
-    loop {
-        let outcome = send(
-            &place.client,
-            Method::POST,
-            &path(namespace, "NodeSet", None),
-            Some(&object),
-            true,
-        )
-        .await?;
-        if outcome.refusal().is_none() && !outcome.warnings.is_empty() {
-            return Ok(());
-        }
-        ensure!(
-            begun.elapsed() < Duration::from_secs(30),
-            "the webhook is not asked: {outcome:?}"
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let directory = here.parent().and_then(Path::parent);
+    Ok(directory.context("no target directory")?.join("keelson"))
 }

@@ -8,7 +8,7 @@ use axum::http::Method;
 use serde_json::json;
 
 use crate::api::{Outcome, path, send};
-use crate::place::{Place, asked, namespace, remove_namespace};
+use crate::place::Place;
 use crate::replicas::Replica;
 use crate::rows::{self, Judge, Row, Table};
 
@@ -110,13 +110,13 @@ fn pipe(mut command: Command, input: &str) -> Result<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_goes_through_the_api_server_as_it_says() -> Result<()> {
-    let place = Place::prepare("rows").await?;
-    let namespace = namespace(&place, "rows").await?;
+    let place = Place::prepare("rows", 0).await?;
+    let namespace = place.namespace("rows").await?;
     let tables = rows::tables();
     store(&place, &namespace, &tables).await?;
     place.configure()?;
-    let _replica = Replica::start(&place, &[]).await?;
-    asked(&place, &namespace).await?;
+    let _replica = Replica::start(&place).await?;
+    place.asked(&namespace).await?;
 
     let (mut count, mut complaints) = (0, Vec::new());
     for table in &tables {
@@ -147,8 +147,7 @@ async fn every_row_goes_through_the_api_server_as_it_says() -> Result<()> {
 
     kubectl_prints_a_line_for_each_field(&place, &namespace)?;
     deletion_warns(&place, &namespace).await?;
-    a_stored_object_can_always_be_deleted(&place, &namespace, &tables).await?;
-    remove_namespace(&place, &namespace).await
+    a_stored_object_can_always_be_deleted(&place, &namespace, &tables).await
 }
 
 fn kubectl_prints_a_line_for_each_field(place: &Place, namespace: &str) -> Result<()> {

@@ -30,6 +30,8 @@ use crate::readiness::Readiness;
 
 /// How long one call may take.
 const CALL: Duration = Duration::from_secs(10);
+/// Between two looks when something was just written.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Between two looks when the API server does not do what we ask.
 const RETRY: Duration = Duration::from_secs(2);
 /// The longest time between two looks: a watch that died without a word must not cost a certificate.
@@ -116,11 +118,18 @@ impl Keeper {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut changes = std::pin::pin!(self.changes());
         loop {
-            let (pause, complaint) = match self.look().await {
-                Ok(pause) => (pause, None),
-                Err(error) => (RETRY, Some(chain(&error))),
+            let pause = match self.look().await {
+                Ok(pause) => {
+                    self.readiness.certificate(None);
+                    pause
+                }
+                // Another replica did the same at the same instant.
+                Err(Error::Inject(error)) if error.is_conflict() => AGAIN,
+                Err(error) => {
+                    self.readiness.certificate(Some(chain(&error)));
+                    RETRY
+                }
             };
-            self.readiness.certificate(complaint);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
@@ -163,7 +172,7 @@ impl Keeper {
             }
         }
         // The next look decides on what is stored now.
-        Ok(Duration::from_millis(100))
+        Ok(AGAIN)
     }
 
     /// Trusted first, served then.
@@ -257,7 +266,7 @@ impl Keeper {
         };
         match written {
             Ok(_) => Ok(Written::Yes),
-            Err(Error::Secret { source, .. }) if is_conflict(&source) => Ok(Written::SomebodyElse),
+            Err(Error::Secret { source, .. }) if inject::is_conflict(&source) => Ok(Written::SomebodyElse),
             Err(error) => Err(error),
         }
     }
@@ -297,14 +306,10 @@ enum Written {
     SomebodyElse,
 }
 
-fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
-}
-
 fn pause(now: Timestamp, until: Timestamp) -> Duration {
     Duration::try_from(until.duration_since(now))
         .unwrap_or_default()
-        .clamp(Duration::from_millis(100), LOOK)
+        .clamp(AGAIN, LOOK)
 }
 
 /// Changes of one object by name; the rights on it need not cover its kind.
