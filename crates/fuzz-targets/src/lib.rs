@@ -1,0 +1,141 @@
+//! What fuzzing checks, a function for each parser and writer that meets what others wrote. `fuzz/` drives them with
+//! libFuzzer for as long as one likes; `tests/short_run.rs` drives them for seconds on every change.
+//!
+//! A target panics when a promise is broken, and says whether the input got past the parser.
+
+#![allow(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a target fails by panicking"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slurm_conf::catalogue::{File, Shape};
+use slurm_conf::hostlist::Hostlist;
+use slurm_conf::slurm_conf::{ControllerHost, NodeSet, Partition, SlurmConf};
+use slurm_conf::sshd_config::{self, Role};
+use slurm_conf::syntax::{Statement, parse};
+
+/// A list that is read means the same when it is written and read again, and when its names are compressed.
+pub fn hostlist(input: &[u8]) -> bool {
+    let Some(list) = text(input).and_then(|text| text.parse::<Hostlist>().ok()) else {
+        return false;
+    };
+    assert_eq!(list.to_string().parse::<Hostlist>().as_ref(), Ok(&list));
+    if list.len() > 10_000 {
+        return true;
+    }
+    let names: BTreeSet<String> = list.names().collect();
+    let compressed = Hostlist::from_names(&names).expect("a name of a list is a name");
+    assert_eq!(compressed.names().collect::<BTreeSet<_>>(), names);
+    assert_eq!(
+        compressed.len(),
+        u64::try_from(names.len()).expect("there are few")
+    );
+    true
+}
+
+/// No answer makes the reader of slurmrestd's lists fall over.
+pub fn node_list(input: &[u8]) -> bool {
+    slurm_rest::node::decode_nodes(input).is_ok()
+}
+
+/// A review of any bytes is read, judged and answered without a panic, and the answer is JSON.
+pub fn review(input: &[u8]) -> bool {
+    let Ok(answer) = keelson_webhook::answer_alone(input) else {
+        return false;
+    };
+    let text = serde_json::to_string(&answer).expect("an answer is JSON");
+    assert!(text.contains("\"uid\""));
+    true
+}
+
+/// Whatever a user writes, the file that is rendered keeps what the operator needs, and every parameter once. The
+/// input is `extraConf`, a partition's options and the cluster's name, with NUL between them.
+pub fn slurm_conf(input: &[u8]) -> bool {
+    let Some(input) = text(input) else { return false };
+    let mut parts = input.splitn(3, '\0');
+    let mut part = || parts.next().unwrap_or_default().to_owned();
+    let (extra_conf, partition_config, name) = (part(), part(), part());
+    let conf = SlurmConf {
+        cluster_name: name.clone(),
+        hosts: vec![ControllerHost {
+            name: "c0".into(),
+            address: None,
+        }],
+        slurmctld_port: 6817,
+        slurmd_port: 6818,
+        nodesets: vec![NodeSet {
+            name: "set".into(),
+            feature: "set".into(),
+            partition: Some(Partition {
+                config: partition_config,
+                leaving: false,
+            }),
+        }],
+        extra_conf,
+        ..SlurmConf::default()
+    };
+    let Ok(rendered) = slurm_conf::slurm_conf::render(&conf) else {
+        return false;
+    };
+    let document =
+        parse(File::Slurm, &rendered.text, &BTreeMap::new()).expect("what is rendered can be read");
+    let mut seen = BTreeSet::new();
+    for statement in &document.statements {
+        let key = statement.head.key.to_ascii_lowercase();
+        if File::Slurm.shape(&key) == Shape::Single {
+            assert!(seen.insert(key.clone()), "{key} stands twice");
+        }
+        assert!(
+            key != "slurmctldhost" || statement.head.value == "c0",
+            "a host was added"
+        );
+    }
+    assert_eq!(document.get("ClusterName"), Some(&*name));
+    assert_eq!(document.get("SlurmUser"), Some("slurm"));
+    assert_eq!(document.get("AuthType"), Some("auth/slurm"));
+    let again = slurm_conf::slurm_conf::render(&conf);
+    assert_eq!(again.as_ref(), Ok(&rendered), "not the same bytes twice");
+    true
+}
+
+/// Whatever a user writes, a worker keeps PAM, outside of any block.
+pub fn sshd_config(input: &[u8]) -> bool {
+    let Some(rendered) = text(input).and_then(|extra| sshd_config::render(Role::Worker, extra).ok()) else {
+        return false;
+    };
+    let lower: Vec<String> = rendered.text.lines().map(str::to_ascii_lowercase).collect();
+    let global = lower.iter().take_while(|line| !line.starts_with("match "));
+    let pam: Vec<&String> = global.filter(|line| line.starts_with("usepam ")).collect();
+    assert_eq!(pam, ["usepam yes"]);
+    true
+}
+
+/// A file of Slurm's that is read means the same when it is written and read again.
+pub fn syntax(input: &[u8]) -> bool {
+    let Some(text) = text(input) else { return false };
+    let files = [File::Slurm, File::Slurmdbd, File::Cgroup, File::Gres];
+    // Not `any`: every kind of file is to be tried.
+    files.map(|file| means_the_same_again(file, text)).contains(&true)
+}
+
+fn means_the_same_again(file: File, text: &str) -> bool {
+    let Ok(document) = parse(file, text, &BTreeMap::new()) else {
+        return false;
+    };
+    let lines: Result<Vec<_>, _> = document.statements.iter().map(Statement::encode).collect();
+    let Ok(lines) = lines else { return false };
+    let again = parse(file, &lines.join("\n"), &BTreeMap::new()).expect("what is written can be read");
+    let plain = |statements: &[Statement]| {
+        let parts = statements.iter().map(|s| (s.head.clone(), s.attributes.clone()));
+        parts.collect::<Vec<_>>()
+    };
+    assert_eq!(plain(&again.statements), plain(&document.statements));
+    true
+}
+
+fn text(input: &[u8]) -> Option<&str> {
+    std::str::from_utf8(input).ok()
+}
