@@ -104,9 +104,13 @@ fn assert_shown(slurm: &Slurm, document: &Document) -> Result<usize> {
     Ok(compared)
 }
 
+/// The timeouts come in three sizes; the largest is in the one with everything.
 #[rstest]
-fn the_smallest_slurm_conf(#[values(Release::V2411, Release::V2605)] release: Release) -> Result<()> {
-    let conf = small("");
+fn the_smallest_slurm_conf(
+    #[values(Release::V2411, Release::V2605)] release: Release,
+    #[values(0, 2_000)] nodes: u32,
+) -> Result<()> {
+    let conf = SlurmConf { nodes, ..small("") };
     let Some(slurm) = start(release, &conf, Setup::default())? else {
         return Ok(());
     };
@@ -152,11 +156,12 @@ fn a_slurm_conf_with_everything(#[values(Release::V2411, Release::V2605)] releas
         ..small(
             "authaltparameters=disable_token_creation\nSlurmctldParameters=idle_on_node_suspend\n\
              MailProg=\"/bin/true\"\nSchedulerParameters=bf_continue,\\\ndefer\nNodeName=static CPUs=1 State=FUTURE\n\
-             PartitionName=DEFAULT MaxTime=60\nPartitionName=all Nodes=ALL\n",
+             PartitionName=DEFAULT MaxTime=60\nPartitionName=all Nodes=ALL\nInclude more.conf\n",
         )
     };
     let script = |name: &str| (name.to_owned(), "#!/bin/sh\n".to_owned());
-    let files = ["a.sh", "b.sh", "e.sh", "p.sh", "q.sh"].map(script).to_vec();
+    let mut files = ["a.sh", "b.sh", "e.sh", "p.sh", "q.sh"].map(script).to_vec();
+    files.push(("more.conf".into(), "KillWait=45\n".into()));
     let Some(slurm) = start(
         release,
         &conf,
@@ -171,6 +176,7 @@ fn a_slurm_conf_with_everything(#[values(Release::V2411, Release::V2605)] releas
     assert!(assert_shown(&slurm, &document(&conf)?)? > 25);
 
     let shown = shown(&slurm)?;
+    assert_eq!(shown.get("killwait").map(String::as_str), Some("45 sec"));
     assert_eq!(shown.get("prolog[0]").map(String::as_str), Some("a.sh"));
     assert_eq!(shown.get("prolog[1]").map(String::as_str), Some("b.sh"));
     assert_eq!(
