@@ -37,7 +37,7 @@ fn forbidden(log: &str) -> Vec<String> {
         .filter_map(|entry| {
             let text = |pointer: &str| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let account = text("/user/username").strip_prefix("system:serviceaccount:")?;
-            let ours = account.contains(":slurm-operator");
+            let ours = account.contains("slurm-operator");
             let refused = text("/annotations/authorization.k8s.io~1decision") == "forbid";
             (ours && refused).then(|| {
                 let (group, resource) = (text("/objectRef/apiGroup"), text("/objectRef/resource"));

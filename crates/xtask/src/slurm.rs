@@ -83,11 +83,7 @@ pub fn install(target: &Target, progress: &Progress) -> Result<()> {
     let quickstart = quickstart.to_str().context("the checkout's path is not UTF-8")?;
     progress.step("charts: slurm-operator-crds, slurm-operator", |_| {
         chart("slurm-operator-crds", OPERATOR_NAMESPACE, &[])?;
-        chart(
-            "slurm-operator",
-            OPERATOR_NAMESPACE,
-            &["--set", "certManager.enabled=false"],
-        )
+        chart("slurm-operator", OPERATOR_NAMESPACE, &[])
     })?;
     progress.step("chart: slurm, with examples/quickstart.yaml", |_| {
         chart("slurm", SLURM_NAMESPACE, &["--values", quickstart])

@@ -1,11 +1,13 @@
 //! The checkout itself: where it is, and what is built from it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use testbed::cache::Cache;
 use testbed::command;
+use testbed::image::bill::Crate;
 use testbed::image::{self, Images, OurPrograms};
 use testbed::progress::Progress;
 
@@ -94,10 +96,37 @@ pub fn images(update_lock: bool, verbose: bool) -> Result<()> {
         image::update_locks(&cache, &progress, &root()?.join("images"))?;
     }
     let images = build_images(&cache, &progress, Build::Release)?;
-    for image in &images.all {
-        println!("{} {} {}", image.name, image.digest, image.archive.display());
+    let bills = root()?.join("target/images/bills");
+    std::fs::create_dir_all(&bills)?;
+    let crates = BTreeMap::from([
+        ("init", linked_crates("keelson-init")?),
+        ("keelson", linked_crates("keelson")?),
+    ]);
+    for (image, short) in images.all.iter().zip(image::OURS) {
+        let bill = image::bill_of_materials(&root()?.join("images"), short, &image.digest, &crates)?;
+        let file = bills.join(format!("{short}.cdx.json"));
+        std::fs::write(&file, serde_json::to_vec_pretty(&bill)?)?;
+        println!("{} {} {}", image.name, image.digest, file.display());
+    }
+    for archive in images.archives() {
+        println!("{}", archive.display());
     }
     Ok(())
+}
+
+/// The crates that a program of ours is linked from.
+fn linked_crates(package: &str) -> Result<Vec<Crate>> {
+    let tree = command::output(cargo()?.args([
+        "tree",
+        "--locked",
+        "--package",
+        package,
+        "--edges=normal",
+        "--prefix=none",
+        "--format={p}",
+    ]))?;
+    let lock = std::fs::read_to_string(root()?.join("Cargo.lock"))?;
+    Ok(image::bill::crates(&tree, &lock))
 }
 
 /// `cargo xtask crds`.

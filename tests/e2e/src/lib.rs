@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use testbed::Cluster;
 
+pub mod network_policy;
+pub mod operator;
 pub mod slurm;
 
 /// An image with a shell and the usual tools: the login node's.

@@ -1,9 +1,15 @@
 //! Every file of `examples/` is installed and runs a job. The quick start by itself is what the test cluster starts with;
 //! `gpu.yaml` needs GPUs, so its twin `gpu-fake.yaml` runs in its place, on a resource that no device stands behind.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "an index into JSON that is not there gives null"
+)]
 
 use anyhow::{Context, Result, ensure};
+use e2e::network_policy::{Network, sockets};
 use e2e::slurm::{EXAMPLES, Slurm};
 use e2e::{Namespace, eventually, get, kubectl, run};
+use serde_json::Value;
 
 /// What lets a worker of an example run beside those of other tests.
 const SMALL_WORKER: &str = r#"{
@@ -121,7 +127,97 @@ fn a_job_of_a_cluster_with_accounting_is_on_record() -> Result<()> {
         let line = slurm.login(&[&line[..], &["--jobs", &job]].concat())?;
         ensure!(line.trim() == "recorded|COMPLETED", "{line:?}");
         Ok(())
-    })
+    })?;
+    only_slurm_reaches_slurm(&slurm)
+}
+
+/// The example turns network policies on. The test cluster's network does not enforce them: they are judged by their rules,
+/// over the pods and connections that are there.
+fn only_slurm_reaches_slurm(slurm: &Slurm) -> Result<()> {
+    let here = slurm.space.name.as_str();
+    for object in [
+        "restapis.slinky.slurm.net/slurm",
+        "loginsets.slinky.slurm.net/slurm-login-users",
+    ] {
+        slurm.wait_condition(object, "Ready", "True", "")?;
+    }
+    slurm.space.apply(&format!(
+        r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "stranger", "labels": {{"app": "stranger"}}}},
+             "spec": {{"containers": [{{"name": "sleep", "image": "{}", "command": ["sleep", "3600"]}}]}}}}"#,
+        e2e::tools_image()
+    ))?;
+    let list = |words: &[&str]| -> Result<Vec<Value>> {
+        let list = get(words)?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    };
+    let network = Network {
+        policies: list(&["--namespace", here, "networkpolicies"])?,
+        pods: list(&["--all-namespaces", "pods"])?,
+    };
+    let operator = network.pod("slurm-operator", "slurm-operator-")?;
+    let stranger = network.pod(here, "stranger")?;
+    for (server, port) in [
+        ("slurm-controller-", 6817),
+        ("slurm-controller-", 6816),
+        ("slurm-accounting-", 6819),
+        ("slurm-restapi-", 6820),
+        ("slurm-worker-cpu-", 6818),
+        ("mariadb-", 3306),
+    ] {
+        let server = network.pod(here, server)?;
+        ensure!(
+            !network.lets(stranger, server, port)?,
+            "a stranger reaches {port}"
+        );
+    }
+    ensure!(
+        network.lets(stranger, network.pod(here, "slurm-login-")?, 22)?,
+        "nobody can log in"
+    );
+    for (server, port) in [("slurm-controller-", 6816), ("slurm-restapi-", 6820)] {
+        ensure!(
+            network.lets(operator, network.pod(here, server)?, port)?,
+            "the operator and {port}"
+        );
+    }
+    // Every connection that there is was allowed.
+    let ours: Vec<&Value> = network
+        .pods
+        .iter()
+        .filter(|pod| pod["metadata"]["namespace"] == here && !std::ptr::eq(*pod, stranger))
+        .collect();
+    let mut seen = 0;
+    for server in ours {
+        let name = server["metadata"]["name"]
+            .as_str()
+            .context("a pod without name")?;
+        let sockets = sockets(&slurm.space.exec(name, &["cat", "/proc/net/tcp"])?);
+        let listening: Vec<u64> = sockets
+            .iter()
+            .filter(|socket| socket.listens)
+            .map(|socket| socket.port)
+            .collect();
+        for socket in sockets
+            .iter()
+            .filter(|socket| !socket.listens && listening.contains(&socket.port))
+        {
+            let client = network
+                .pods
+                .iter()
+                .find(|pod| pod["status"]["podIP"] == socket.remote.0.as_str());
+            if let Some(client) = client {
+                seen += 1;
+                ensure!(
+                    network.lets(client, server, socket.port)?,
+                    "{} has a connection to {name}:{}, which the policies forbid",
+                    client["metadata"]["name"],
+                    socket.port
+                );
+            }
+        }
+    }
+    ensure!(seen > 0, "not one connection was seen");
+    Ok(())
 }
 
 #[test]
@@ -167,7 +263,7 @@ loginsets: { users: { enabled: false } }
         elsewhere.get(&["secret", "slurm-auth-slurm", "slurm-auth-jwt"])
     })?;
     let space = Namespace::create("workers")?;
-    let keys: Vec<serde_json::Value> = [("slurm-auth-slurm", "slurm.key"), ("slurm-auth-jwt", "jwt.key")]
+    let keys: Vec<Value> = [("slurm-auth-slurm", "slurm.key"), ("slurm-auth-jwt", "jwt.key")]
         .into_iter()
         .map(|(name, key)| {
             let secret = elsewhere.get(&["secret", name])?;

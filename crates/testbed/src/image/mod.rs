@@ -5,6 +5,7 @@
 //! a stack of layers, each the difference between two trees, with our programs on top.
 
 mod apt;
+pub mod bill;
 mod containerfile;
 mod layer;
 mod oci;
@@ -39,7 +40,7 @@ pub const COREDNS: &str = "keelson.dev/coredns:dev";
 pub const SLURM: &str = "26.05";
 
 /// Every image that is made of this checkout.
-const OURS: &[&str] = &[
+pub const OURS: &[&str] = &[
     "pause",
     "slurm-operator",
     "slurmctld",
@@ -135,6 +136,33 @@ pub fn build(
     Ok(Images {
         all: workshop.archive(&images)?,
     })
+}
+
+/// The bill of materials of one of our images. `crates` are those of each program of ours.
+pub fn bill_of_materials(
+    recipes: &Path,
+    short: &str,
+    digest: &str,
+    crates: &BTreeMap<&str, Vec<bill::Crate>>,
+) -> Result<serde_json::Value> {
+    let stage = Stage::read(&recipes.join(short).join("Containerfile"))?;
+    let mut packages = Vec::new();
+    let mut linked = Vec::new();
+    for copy in &stage.copies {
+        if copy.from == "tree" {
+            packages.extend(Lock::read(recipes, short)?.packages);
+        } else if let Some(crates) = crates.get(copy.from.as_str()) {
+            linked.extend(crates.iter().cloned());
+        } else {
+            bail!(
+                "image {short} has the program {}, whose crates are not known",
+                copy.from
+            );
+        }
+    }
+    linked.sort();
+    linked.dedup();
+    Ok(bill::of_image(&name(short), digest, &packages, &linked))
 }
 
 /// The image of a `CoreDNS` program.

@@ -15,6 +15,12 @@ use crate::cache::hex;
 
 /// Fixed, so that the same inputs give the same digest.
 const CREATED: &str = "1970-01-01T00:00:00Z";
+/// Programs and packages are those of the machine that builds.
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    "amd64"
+};
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A layer's tar file and its hash.
@@ -108,7 +114,7 @@ fn config(stage: &Stage, layers: &[Blob]) -> Value {
     }
     json!({
         "created": CREATED,
-        "architecture": "amd64",
+        "architecture": ARCHITECTURE,
         "os": "linux",
         "config": process,
         "rootfs": {
@@ -132,7 +138,7 @@ pub fn write_archive(images: &[Image], output: &Path) -> Result<()> {
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "digest": image.digest,
             "size": image.manifest.len(),
-            "platform": {"architecture": "amd64", "os": "linux"},
+            "platform": {"architecture": ARCHITECTURE, "os": "linux"},
             "annotations": {
                 "io.containerd.image.name": image.name,
                 "org.opencontainers.image.ref.name": tag,

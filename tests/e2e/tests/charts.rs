@@ -1,0 +1,430 @@
+//! The life of a release: installed by either helm or by plain apply, tested, upgraded, rolled back, removed and brought
+//! back. Keys and state are never lost, and nothing restarts that need not.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "an index into JSON that is not there gives null"
+)]
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use e2e::slurm::{CHART, EXAMPLES, Slurm};
+use e2e::{Namespace, cluster, eventually, get, run};
+use serde_json::Value;
+
+const CHARTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts");
+
+/// No worker and no login pod: keys, slurmctld and slurmrestd only.
+const NO_PODS_FOR_USERS: &str =
+    "{ nodesets: { cpu: { enabled: false } }, loginsets: { users: { enabled: false } } }";
+
+/// The container that ran first in each pod: another pod and a restart are both another start.
+fn starts(slurm: &Slurm) -> Result<BTreeMap<String, String>> {
+    let pods = slurm.get(&["pods"])?;
+    let pods = pods["items"].as_array().context("a list without items")?;
+    pods.iter()
+        .map(|pod| {
+            let name = pod["metadata"]["name"].as_str().context("a pod without name")?;
+            let statuses = pod["status"]["containerStatuses"]
+                .as_array()
+                .with_context(|| format!("{name} has no containers"))?;
+            let ids: Vec<String> = statuses
+                .iter()
+                .map(|status| status["containerID"].to_string())
+                .collect();
+            Ok((name.to_owned(), ids.join(" ")))
+        })
+        .collect()
+}
+
+/// Those of a kind of daemon, by the name of their pods.
+fn of<'a>(starts: &'a BTreeMap<String, String>, prefix: &str) -> BTreeMap<&'a str, &'a str> {
+    starts
+        .iter()
+        .filter(|(name, _)| name.starts_with(prefix))
+        .map(|(name, start)| (name.as_str(), start.as_str()))
+        .collect()
+}
+
+fn keys(space: &Namespace) -> Result<Vec<Value>> {
+    ["slurm-auth-slurm", "slurm-auth-jwt"]
+        .into_iter()
+        .map(|name| {
+            let secret = get(&["--namespace", &space.name, "secret", name])?;
+            Ok(serde_json::json!([secret["metadata"]["uid"], secret["data"]]))
+        })
+        .collect()
+}
+
+/// A chart as a later version of it would be, with a change of the test's own.
+fn later(chart: &str, change: impl Fn(&Path) -> Result<()>) -> Result<tempfile::TempDir> {
+    let directory = tempfile::tempdir()?;
+    run(Command::new("cp")
+        .args(["--recursive", "--dereference", &format!("{CHARTS}/{chart}")])
+        .arg(directory.path()))?;
+    let copy = directory.path().join(chart);
+    replace(&copy.join("Chart.yaml"), "version: 0.1.0", "version: 99.0.0")?;
+    change(&copy)?;
+    Ok(directory)
+}
+
+fn replace(file: &Path, old: &str, new: &str) -> Result<()> {
+    let text = std::fs::read_to_string(file)?;
+    ensure!(text.contains(old), "{} has no {old:?}", file.display());
+    Ok(std::fs::write(file, text.replacen(old, new, 1))?)
+}
+
+fn helm(space: &Namespace, words: &[&str]) -> Result<String> {
+    run(cluster()?.helm().args(words).args(["--namespace", &space.name]))
+}
+
+fn helm_3() -> Result<Command> {
+    let program = std::env::var_os("KEELSON_TEST_HELM_3")
+        .context("KEELSON_TEST_HELM_3 is not set: run with `cargo xtask test`")?;
+    let mut command = Command::new(program);
+    command.env("KUBECONFIG", cluster()?.layout().kubeconfig());
+    Ok(command)
+}
+
+#[test]
+fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result<()> {
+    let one = "nodesets: { cpu: { replicas: 1 } }";
+    let slurm = Slurm::install_ready("release", one, 1)?;
+    let space = &slurm.space;
+    slurm.wait_condition(
+        "loginsets.slinky.slurm.net/slurm-login-users",
+        "Ready",
+        "True",
+        "",
+    )?;
+    let told = helm(space, &["test", "slurm", "--timeout=5m", "--logs"])?;
+    ensure!(told.contains("a job in partition all:"), "{told}");
+    let first = starts(&slurm)?;
+    let made = keys(space)?;
+    let job = slurm.sbatch(&["--job-name=lasting"], "sleep 3600")?;
+    slurm.wait_job(&job, "RUNNING")?;
+
+    // Another version of the chart, and of the kinds under the living objects, changes nothing that runs.
+    let generation = slurm.get(&["nodeset", "slurm-worker-cpu"])?["metadata"]["generation"].clone();
+    let bumped = later("slurm", |_| Ok(()))?;
+    let bumped = bumped.path().join("slurm");
+    upgrade(space, &bumped, &[])?;
+    let map = slurm.get(&["configmap", "slurm-config-extra"])?;
+    ensure!(
+        map["metadata"]["labels"]["helm.sh/chart"] == "slurm-99.0.0",
+        "{map}"
+    );
+    let set = slurm.get(&["nodeset", "slurm-worker-cpu"])?;
+    ensure!(set["metadata"]["generation"] == generation, "{}", set["metadata"]);
+    let kinds = later("slurm-operator-crds", |chart| {
+        let file = chart.join("templates/slinky.slurm.net_nodesets.yaml");
+        let field = "              paused:\n";
+        let more = format!("              fieldOfTheFuture:\n                type: string\n{field}");
+        replace(&file, field, &more)
+    })?;
+    let kinds = kinds.path().join("slurm-operator-crds");
+    run(cluster()?
+        .helm()
+        .args(["upgrade", "slurm-operator-crds", "--namespace=slurm-operator"])
+        .arg(&kinds))?;
+    slurm.patch(
+        "nodeset/slurm-worker-cpu",
+        &serde_json::json!({"spec": {"fieldOfTheFuture": "kept"}}),
+    )?;
+    let upgraded = slurm.get(&["nodeset", "slurm-worker-cpu"])?;
+    ensure!(
+        upgraded["spec"]["fieldOfTheFuture"] == "kept",
+        "{}",
+        upgraded["spec"]
+    );
+    ensure!(
+        upgraded["metadata"]["uid"] == set["metadata"]["uid"],
+        "another object"
+    );
+    run(cluster()?
+        .helm()
+        .args(["rollback", "slurm-operator-crds", "--namespace=slurm-operator"]))?;
+
+    // A value rolls what it is about, and nothing else.
+    let rest = ["--set", "restapi.slurmrestd.resources.requests.cpu=11m"];
+    upgrade(space, &bumped, &rest)?;
+    let second = eventually("another slurmrestd, alone", || {
+        let now = starts(&slurm)?;
+        let (old, new) = (of(&first, "slurm-restapi"), of(&now, "slurm-restapi"));
+        ensure!(new.len() == 1 && new != old, "{new:?}");
+        Ok(now)
+    })?;
+    for daemon in ["slurm-controller", "slurm-worker", "slurm-login"] {
+        ensure!(
+            of(&first, daemon) == of(&second, daemon),
+            "{daemon}: {first:?} {second:?}"
+        );
+    }
+    helm(space, &["rollback", "slurm", "1"])?;
+    eventually("slurmrestd as it was", || {
+        let rest = slurm.get(&["deployment", "slurm-restapi"])?;
+        let cpu = rest.pointer("/spec/template/spec/containers/0/resources/requests/cpu");
+        ensure!(cpu.is_some_and(|cpu| cpu == "10m"), "{cpu:?}");
+        let now = starts(&slurm)?;
+        let (old, new) = (of(&second, "slurm-restapi"), of(&now, "slurm-restapi"));
+        ensure!(new.len() == 1 && new != old, "{new:?}");
+        for daemon in ["slurm-controller", "slurm-worker", "slurm-login"] {
+            ensure!(
+                of(&first, daemon) == of(&now, daemon),
+                "{daemon}: {first:?} {now:?}"
+            );
+        }
+        Ok(())
+    })?;
+    ensure!(slurm.job_state(&job)? == "RUNNING", "the job did not last");
+    slurm.controller(&["scancel", &job])?;
+
+    // Nothing that cannot be made again goes with the release, and all of it is found again.
+    helm(space, &["uninstall", "slurm"])?;
+    eventually("the end of every pod", || {
+        let pods = space.kubectl(&["get", "pods", "--output=name"])?;
+        ensure!(pods.is_empty(), "{pods}");
+        Ok(())
+    })?;
+    ensure!(keys(space)? == made, "the keys are others");
+    space.kubectl(&["get", "persistentvolumeclaim", "statesave-slurm-controller-0"])?;
+    slurm.install_again(one)?;
+    slurm.wait_idle(1)?;
+    ensure!(keys(space)? == made, "the keys are others");
+    let next = slurm.sbatch(&["--wait"], "true")?;
+    ensure!(
+        next.parse::<u32>()? > job.parse::<u32>()?,
+        "slurmctld began anew with job {next} after {job}"
+    );
+    Ok(())
+}
+
+fn upgrade(space: &Namespace, chart: &Path, more: &[&str]) -> Result<()> {
+    run(cluster()?
+        .helm()
+        .args(["upgrade", "slurm", "--reuse-values", "--namespace", &space.name])
+        .arg(chart)
+        .args(more))
+    .map(drop)
+}
+
+/// People change from helm 3 to helm 4 in the middle of a release's life.
+#[test]
+fn a_release_of_helm_3_runs_jobs_and_is_taken_on_by_helm_4() -> Result<()> {
+    let space = Namespace::create("helm3")?;
+    let mut install = helm_3()?;
+    install
+        .args(["install", "slurm", CHART, "--namespace", &space.name])
+        .args(["--values", &format!("{EXAMPLES}/quickstart.yaml")])
+        .args(["--set", "nodesets.cpu.replicas=1,loginsets.users.enabled=false"])
+        .args(["--set", "nodesets.cpu.slurmd.resources.requests.cpu=10m"])
+        .args(["--set", "nodesets.cpu.slurmd.resources.requests.memory=64Mi"]);
+    run(&mut install)?;
+    let slurm = Slurm::installed(space);
+    slurm.wait_idle(1)?;
+    let space = &slurm.space;
+    run(helm_3()?.args(["test", "slurm", "--timeout=5m", "--namespace", &space.name]))?;
+    let (before, made) = (starts(&slurm)?, keys(space)?);
+    let annotation = "controller.metadata.annotations.example\\.com/by=helm-4";
+    upgrade(space, Path::new(CHART), &["--set", annotation])?;
+    let controller = slurm.get(&["controllers.slinky.slurm.net", "slurm"])?;
+    let annotations = &controller["metadata"]["annotations"];
+    ensure!(annotations["example.com/by"] == "helm-4", "{annotations}");
+    ensure!(keys(space)? == made, "the keys are others");
+    ensure!(
+        of(&before, "slurm-worker") == of(&starts(&slurm)?, "slurm-worker"),
+        "workers were replaced"
+    );
+    helm(space, &["uninstall", "slurm"]).map(drop)
+}
+
+/// Renders without a look into the cluster and applies as another than helm.
+fn sync(space: &str) -> Result<()> {
+    let values = tempfile::NamedTempFile::new()?;
+    std::fs::write(values.path(), NO_PODS_FOR_USERS)?;
+    let rendered = run(cluster()?
+        .helm()
+        .args(["template", "slurm", CHART, "--no-hooks", "--namespace", space])
+        .args(["--values", &format!("{EXAMPLES}/quickstart.yaml"), "--values"])
+        .arg(values.path()))?;
+    let mut apply = cluster()?
+        .kubectl()
+        .args([
+            "apply",
+            "--server-side",
+            "--field-manager=argocd-controller",
+            "-f",
+            "-",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    apply
+        .stdin
+        .take()
+        .context("no standard input")?
+        .write_all(rendered.as_bytes())?;
+    let status = apply.wait()?;
+    ensure!(status.success(), "kubectl apply ({status})");
+    Ok(())
+}
+
+/// As Argo CD does it: rendered without a look into the cluster, applied by another than helm, again and again.
+#[test]
+fn what_is_rendered_and_applied_anew_keeps_its_keys() -> Result<()> {
+    let space = Namespace::create("gitops")?;
+    sync(&space.name)?;
+    let slurm = Slurm::installed(space);
+    let made = eventually("keys", || keys(&slurm.space))?;
+    slurm.wait_condition("controllers.slinky.slurm.net/slurm", "Ready", "True", "")?;
+    let before = starts(&slurm)?;
+    sync(&slurm.space.name)?;
+    // The operator has seen the second sync when it acts on what comes after it.
+    slurm.patch(
+        "restapi.slinky.slurm.net/slurm",
+        &serde_json::json!({"spec": {"replicas": 2}}),
+    )?;
+    eventually("a second slurmrestd", || {
+        let rest = slurm.get(&["deployment", "slurm-restapi"])?;
+        ensure!(rest["status"]["readyReplicas"] == 2, "{}", rest["status"]);
+        Ok(())
+    })?;
+    ensure!(keys(&slurm.space)? == made, "the keys are others");
+    let after = starts(&slurm)?;
+    ensure!(
+        before.iter().all(|(name, start)| after.get(name) == Some(start)),
+        "{before:?} {after:?}"
+    );
+    Ok(())
+}
+
+/// Kinds of other projects, which this cluster does not have.
+const NOT_HERE: &[&str] = &["ServiceMonitor", "Certificate", "Issuer"];
+
+/// Every object of the values matrix, tried by the API server itself with unknown fields refused.
+#[test]
+fn everything_that_the_charts_render_is_valid() -> Result<()> {
+    let space = Namespace::create("matrix")?;
+    let helm = cluster()?.spec().binaries.helm.clone();
+    let mut tried = 0;
+    let mut tables: Vec<PathBuf> = std::fs::read_dir(format!("{CHARTS}/tests"))?
+        .map(|file| file.map(|file| file.path()))
+        .collect::<std::io::Result<_>>()?;
+    tables.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    for table in tables {
+        let cases = chart_tests::Table::read(&table)?;
+        let mut objects: Vec<Value> = cases
+            .renders(&helm, &space.name)?
+            .into_iter()
+            .flat_map(|(_, objects)| objects)
+            .filter(|object| !NOT_HERE.iter().any(|kind| object["kind"] == *kind))
+            .collect();
+        // Some cases name namespaces that are not here; what is in them is to be looked at all the same.
+        for object in &mut objects {
+            if let Some(namespace) = object.pointer_mut("/metadata/namespace") {
+                *namespace = Value::from(space.name.as_str());
+            }
+        }
+        objects.dedup();
+        if objects.is_empty() {
+            continue;
+        }
+        tried += objects.len();
+        // The webhook asks for files that a Controller refers to, and a dry run makes none.
+        for map in objects.iter().filter(|object| object["kind"] == "ConfigMap") {
+            space.apply(&map.to_string())?;
+        }
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+        let mut dry = cluster()?
+            .kubectl()
+            .args([
+                "apply",
+                "--server-side",
+                "--force-conflicts",
+                "--dry-run=server",
+                "--validate=strict",
+            ])
+            .args(["--field-manager=matrix", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        dry.stdin
+            .take()
+            .context("no standard input")?
+            .write_all(list.as_bytes())?;
+        let output = dry.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {said}", table.display());
+    }
+    ensure!(tried > 100, "only {tried} objects");
+    Ok(())
+}
+
+/// Pod Security `restricted` holds for everything of Slurm that starts no process for a user.
+#[test]
+fn the_control_plane_runs_in_a_restricted_namespace() -> Result<()> {
+    let space = Namespace::create("restricted")?;
+    e2e::kubectl(&[
+        "label",
+        "namespace",
+        &space.name,
+        "pod-security.kubernetes.io/enforce=restricted",
+    ])?;
+    let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;
+    let image = testbed::image::name("mariadb");
+    space.apply(&database.replace("docker.io/library/mariadb:11.8", &image))?;
+    let slurm = Slurm::install_examples(space, &["accounting"], NO_PODS_FOR_USERS)?;
+    for object in [
+        "accountings.slinky.slurm.net",
+        "controllers.slinky.slurm.net",
+        "restapis.slinky.slurm.net",
+    ] {
+        slurm.wait_condition(&format!("{object}/slurm"), "Ready", "True", "")?;
+    }
+    // The test's own pod is one of them.
+    helm(&slurm.space, &["test", "slurm", "--timeout=5m"])?;
+    let stranger = format!(
+        r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "root"}},
+             "spec": {{"containers": [{{"name": "root", "image": "{}"}}]}}}}"#,
+        e2e::tools_image()
+    );
+    let refused = slurm
+        .space
+        .apply(&stranger)
+        .err()
+        .context("a root pod was let in")?;
+    ensure!(refused.to_string().contains("violates PodSecurity"), "{refused}");
+    Ok(())
+}
+
+/// Bytes of the operator's image, not compressed: what a node has to hold is the stricter measure.
+const OPERATOR_IMAGE: u64 = 40_000_000;
+
+#[test]
+fn the_operators_image_is_small() -> Result<()> {
+    if std::env::var_os("KEELSON_TEST_QUICK").is_some() {
+        eprintln!("not looked at: this operator was built without optimisation");
+        return Ok(());
+    }
+    let name = testbed::image::name("slurm-operator");
+    let nodes = get(&["nodes"])?;
+    let images = nodes
+        .pointer("/items/0/status/images")
+        .and_then(Value::as_array)
+        .context("a node without images")?;
+    let image = images
+        .iter()
+        .find(|image| {
+            image["names"]
+                .as_array()
+                .is_some_and(|names| names.contains(&Value::from(name.as_str())))
+        })
+        .with_context(|| format!("the node does not have {name}"))?;
+    let size = image["sizeBytes"].as_u64().context("an image without size")?;
+    ensure!(size <= OPERATOR_IMAGE, "{name} has {size} bytes");
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! An operator that serves one namespace, with no right in any other but to read nodes, in a namespace of its own that
+//! enforces Pod Security `restricted`.
+//!
+//! Two operators must not serve one namespace, so the test cluster's own stands still meanwhile and this test runs alone
+//! (`.config/nextest.toml`).
+
+use anyhow::{Context, Result, ensure};
+use e2e::operator::Stopped;
+use e2e::slurm::Slurm;
+use e2e::{Namespace, cluster, eventually, get, kubectl, run};
+use serde_json::Value;
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm-operator");
+
+/// The release goes with the test, cluster-wide objects included.
+struct Operator {
+    space: Namespace,
+}
+
+impl Operator {
+    fn install(serves: &str) -> Result<Self> {
+        let space = Namespace::create("team-operator")?;
+        kubectl(&[
+            "label",
+            "namespace",
+            &space.name,
+            "pod-security.kubernetes.io/enforce=restricted",
+        ])?;
+        let operator = Self { space };
+        run(cluster()?
+            .helm()
+            .args(["install", "team", CHART, "--namespace", &operator.space.name])
+            .args(["--set", "nameOverride=team-slurm-operator"])
+            .args(["--set", "certManager.secretName=team-webhook-ca"])
+            .args(["--set", &format!("operator.namespaces={serves}")])
+            .args(["--set", &format!("webhook.namespaces={serves}")])
+            .args(["--wait", "--timeout=5m"]))?;
+        Ok(operator)
+    }
+
+    fn account(&self) -> Result<String> {
+        let deployment = get(&[
+            "--namespace",
+            &self.space.name,
+            "deployment",
+            "team-slurm-operator",
+        ])?;
+        let name = deployment
+            .pointer("/spec/template/spec/serviceAccountName")
+            .and_then(Value::as_str)
+            .context("no service account")?;
+        Ok(format!("system:serviceaccount:{}:{name}", self.space.name))
+    }
+
+    fn may(&self, verb: &str, what: &str, namespace: &str) -> Result<bool> {
+        let account = self.account()?;
+        let answer = cluster()?
+            .kubectl()
+            .args([
+                "auth",
+                "can-i",
+                verb,
+                what,
+                "--as",
+                &account,
+                "--namespace",
+                namespace,
+            ])
+            .output()?;
+        Ok(answer.stdout.starts_with(b"yes"))
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        // Its programs first: roles that go before them would look like roles that lack something.
+        let _ = self
+            .space
+            .kubectl(&["delete", "deployment", "--all", "--cascade=foreground"]);
+        let _ = cluster().map(|cluster| {
+            run(cluster
+                .helm()
+                .args(["uninstall", "team", "--wait", "--namespace", &self.space.name]))
+        });
+    }
+}
+
+#[test]
+fn an_operator_for_one_namespace_runs_a_job_with_rights_there_alone() -> Result<()> {
+    let _stopped = Stopped::stop()?;
+    let space = Namespace::create("team")?;
+    let operator = Operator::install(&space.name)?;
+    for (verb, what, there) in [
+        ("list", "secrets", true),
+        ("create", "pods", true),
+        ("list", "nodes", true),
+        ("delete", "persistentvolumeclaims", false),
+        ("delete", "nodesets.slinky.slurm.net", false),
+    ] {
+        ensure!(
+            operator.may(verb, what, &space.name)? == there,
+            "{verb} {what} in its own namespace"
+        );
+    }
+    for (verb, what) in [("list", "secrets"), ("list", "pods"), ("get", "configmaps")] {
+        ensure!(
+            !operator.may(verb, what, "slurm")?,
+            "{verb} {what} in another namespace"
+        );
+    }
+    let slurm = Slurm::install_examples(space, &[], "nodesets: { cpu: { replicas: 1 } }")?;
+    slurm.wait_idle(1)?;
+    let job = slurm.sbatch(&["--wait"], "true")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    // Its webhook serves this namespace.
+    let refused = slurm
+        .patch(
+            "nodeset/slurm-worker-cpu",
+            &serde_json::json!({"spec": {"controllerRef": {"name": "other"}}}),
+        )
+        .err()
+        .context("another Controller was accepted")?;
+    ensure!(refused.to_string().contains("controllerRef"), "{refused}");
+    run(cluster()?
+        .helm()
+        .args(["uninstall", "slurm", "--namespace", &slurm.space.name]))?;
+    eventually("the end of every pod", || {
+        let pods = slurm.space.kubectl(&["get", "pods", "--output=name"])?;
+        ensure!(pods.is_empty(), "{pods}");
+        Ok(())
+    })
+}
