@@ -331,7 +331,7 @@ pub struct ControllerStatus {
     /// Generation that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Progressing, Degraded, ConfigAccepted.
+    /// Ready, Progressing, Degraded, ConfigApplied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -136,7 +136,7 @@ pub mod condition {
     /// Something is wrong and a person should look.
     pub const DEGRADED: &str = "Degraded";
     /// slurmctld runs with the newest configuration.
-    pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
+    pub const CONFIG_APPLIED: &str = "ConfigApplied";
     /// Deletion waits for something.
     pub const TERMINATING: &str = "Terminating";
     /// NodeSet: the reservation for a scheduled update exists in Slurm.
@@ -182,10 +182,10 @@ pub mod reason {
     pub const APPLY_FAILED: &str = "ApplyFailed";
     /// Degraded: slurmctld refused the new configuration and goes on with the last good one.
     pub const CONFIG_REFUSED: &str = "ConfigRefused";
-    /// Config accepted: slurmctld runs with it.
-    pub const CONFIG_APPLIED: &str = "ConfigApplied";
     /// Config pending: it is on its way to the pod.
     pub const CONFIG_PENDING: &str = "ConfigPending";
+    /// Another slurm.key waits until no job runs.
+    pub const KEY_PENDING: &str = "KeyPending";
     /// Progressing: workers are added or removed.
     pub const SCALING: &str = "Scaling";
     /// Progressing: pods are replaced by ones of the newest revision.

@@ -46,6 +46,16 @@ impl Files {
         (Self(others), Self(keys))
     }
 
+    /// Takes the file of this name out, if it is there.
+    pub fn take(&mut self, name: &str) -> Option<Vec<u8>> {
+        self.0.remove(name)
+    }
+
+    /// Puts a file in.
+    pub fn put(&mut self, name: &str, content: Vec<u8>) {
+        self.0.insert(name.to_owned(), content);
+    }
+
     /// These files and those.
     pub fn with(mut self, others: &Self) -> Self {
         self.0.extend(others.0.clone());
@@ -68,12 +78,12 @@ impl Files {
             hasher.update((content.len() as u64).to_le_bytes());
             hasher.update(content);
         }
-        let hex = hasher
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<Vec<_>>();
-        hex.concat()
+        hex(&hasher.finalize())
+    }
+
+    /// sha256 of one file.
+    pub fn digest(&self, name: &str) -> Option<String> {
+        self.0.get(name).map(|content| hex(&Sha256::digest(content)))
     }
 
     /// Makes a directory hold these files and no others. Each file appears whole or not at all. Only their owner may read
@@ -137,6 +147,11 @@ impl FromIterator<(String, Vec<u8>)> for Files {
     fn from_iter<T: IntoIterator<Item = (String, Vec<u8>)>>(files: T) -> Self {
         Self(files.into_iter().collect())
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
 }
 
 /// What a text includes by plain names; others lead out of our sight.

@@ -1,7 +1,7 @@
 //! slurmctld: started as a service, with configuration changes carried in one at a time.
 //!
-//! Keys are those of the container's start for as long as it runs: with another slurm.key the nodes would be cut off, and
-//! it is for the operator to say when that may be.
+//! slurm.key is that of the container's start for as long as it runs: with another one the nodes would be cut off, and it
+//! is for the operator to say when that may be. The key of tokens is taken in as soon as it changes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,6 +19,9 @@ use crate::{MOUNTED, RUN, RUN_CONF};
 
 /// Where state directories are.
 const SPOOL: &str = "/var/spool/slurmctld";
+
+/// The key that tokens are signed with.
+const JWT_KEY: &str = "jwt.key";
 
 /// How often the mounted files are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -80,7 +83,9 @@ impl Daemon {
     fn run(&mut self) -> std::io::Result<i32> {
         let mut looked = Instant::now();
         loop {
-            self.status.set(self.manager.main(), self.transaction.report());
+            let key = self.jwt_key();
+            self.status
+                .set(self.manager.main(), &key, self.transaction.report());
             let steps = match self.manager.next(LOOK.saturating_sub(looked.elapsed())) {
                 Some(Event::Stop) => return Ok(self.stop()),
                 Some(Event::Reload) => {
@@ -129,7 +134,11 @@ impl Daemon {
     /// Sees what has changed: the mounted files, what slurmctld is, what the one in charge has accepted.
     fn look(&mut self) -> Vec<Step> {
         match self.mounted.changed() {
-            Ok(Some(files)) => self.transaction.mounted(files.split_keys().0),
+            Ok(Some(files)) => {
+                let (files, mut keys) = files.split_keys();
+                self.take_jwt_key(keys.take(JWT_KEY));
+                self.transaction.mounted(files);
+            }
             Ok(None) => {}
             Err(error) => self.complain(error.to_string()),
         }
@@ -150,6 +159,28 @@ impl Daemon {
             self.transaction.kept();
         }
         steps
+    }
+
+    /// A key that has gone is no change: without any, nobody could come in.
+    fn take_jwt_key(&mut self, key: Option<Vec<u8>>) {
+        let Some(key) = key.filter(|key| !key.is_empty()) else {
+            return;
+        };
+        let before = self.keys.take(JWT_KEY);
+        if before.as_ref() != Some(&key) {
+            println!("init: {JWT_KEY} has changed");
+            self.transaction.rekey();
+        }
+        self.keys.put(JWT_KEY, key);
+    }
+
+    /// The key of tokens that slurmctld goes by, unrecognisable; nothing while it is about to take in another. It tells no
+    /// more than any token does.
+    fn jwt_key(&self) -> String {
+        if self.transaction.is_rekeying() {
+            return String::new();
+        }
+        self.keys.digest(JWT_KEY).unwrap_or_default()
     }
 
     fn complain(&mut self, error: String) {

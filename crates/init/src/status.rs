@@ -1,6 +1,7 @@
 //! The status report of slurmctld's configuration, served to the operator: `GET /v1/status` on port 6816.
 //!
-//! Everybody in the cluster's network can read it, jobs included. It holds hashes, and lines of slurmctld's log that tell
+//! Everybody in the cluster's network can read it, jobs included. It holds hashes (that of the key of tokens tells no
+//! more than a token does, and everybody has one), and lines of slurmctld's log that tell
 //! what is wrong with a configuration which users can read anyway; there is nothing to write.
 
 use std::io::{Read, Write};
@@ -27,7 +28,7 @@ const LARGEST: usize = 8192;
 #[derive(Debug, Default)]
 pub struct Status {
     body: Arc<Mutex<String>>,
-    told: Option<(Option<i32>, Report)>,
+    told: Option<(Option<i32>, String, Report)>,
 }
 
 impl Status {
@@ -60,23 +61,23 @@ impl Status {
     }
 
     /// Sets what is told from now on.
-    pub fn set(&mut self, main_pid: Option<i32>, report: Report) {
-        let now = Some((main_pid, report));
+    pub fn set(&mut self, main_pid: Option<i32>, jwt_key: &str, report: Report) {
+        let now = Some((main_pid, jwt_key.to_owned(), report));
         if self.told == now {
             return;
         }
         self.told = now;
-        let Some((main_pid, report)) = &self.told else {
+        let Some((main_pid, jwt_key, report)) = &self.told else {
             return;
         };
-        let text = render(*main_pid, report, &timestamp());
+        let text = render(*main_pid, jwt_key, report, &timestamp());
         if let Ok(mut body) = self.body.lock() {
             *body = text;
         }
     }
 }
 
-fn render(main_pid: Option<i32>, report: &Report, at: &str) -> String {
+fn render(main_pid: Option<i32>, jwt_key: &str, report: &Report, at: &str) -> String {
     let Report {
         candidate,
         active,
@@ -87,6 +88,7 @@ fn render(main_pid: Option<i32>, report: &Report, at: &str) -> String {
     serde_json::json!({
         "daemon": "slurmctld",
         "mainPid": main_pid,
+        "jwtKey": jwt_key,
         "config": {
             "candidate": candidate,
             "active": active,
@@ -157,8 +159,8 @@ mod tests {
 
     #[test]
     fn the_report_reads_like_this() {
-        let expected = r#"{"config":{"active":"a","at":"2026-11-15T12:00:00Z","candidate":"b","lastGood":"a","message":"fatal: \"x\"","verdict":"refused"},"daemon":"slurmctld","mainPid":7}"#;
-        assert_eq!(render(Some(7), &report(), "2026-11-15T12:00:00Z"), expected);
+        let expected = r#"{"config":{"active":"a","at":"2026-11-15T12:00:00Z","candidate":"b","lastGood":"a","message":"fatal: \"x\"","verdict":"refused"},"daemon":"slurmctld","jwtKey":"k","mainPid":7}"#;
+        assert_eq!(render(Some(7), "k", &report(), "2026-11-15T12:00:00Z"), expected);
     }
 
     fn serve() -> (Status, SocketAddr) {
@@ -186,7 +188,7 @@ mod tests {
         let (mut status, address) = serve();
         let request = "GET /v1/status HTTP/1.1\r\n\r\n";
         assert!(ask(address, &[request]).starts_with("HTTP/1.1 503 "));
-        status.set(Some(7), report());
+        status.set(Some(7), "", report());
         assert!(ask(address, &[request]).contains("\"mainPid\":7"));
         assert!(
             ask(address, &["GET /v1/st", "atus HTTP/1.1\r\nHost: x\r\n", "\r\n"])
@@ -194,14 +196,14 @@ mod tests {
         );
         assert!(ask(address, &["GET / HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 404 "));
         assert!(ask(address, &["POST /v1/status HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 404 "));
-        status.set(Some(8), report());
+        status.set(Some(8), "", report());
         assert!(ask(address, &[request]).contains("\"mainPid\":8"));
     }
 
     #[test]
     fn clients_that_say_nothing_hold_up_nobody() {
         let (mut status, address) = serve();
-        status.set(None, report());
+        status.set(None, "", report());
         let silent: Vec<TcpStream> = (1..SERVERS)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();

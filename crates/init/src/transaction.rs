@@ -71,6 +71,8 @@ pub struct Transaction {
     message: String,
     /// The daemon's process can refuse and stay in charge.
     rehearsed: bool,
+    /// The daemon has not read its keys since they changed.
+    rekeyed: bool,
 }
 
 impl Transaction {
@@ -85,6 +87,7 @@ impl Transaction {
             verdict: Verdict::Pending,
             message: String::new(),
             rehearsed: false,
+            rekeyed: false,
         };
         let fallback = last_good.filter(|good| *good != mounted);
         let steps = match (mounted.flaw(), fallback) {
@@ -120,7 +123,7 @@ impl Transaction {
         match self.phase {
             Phase::Starting { .. } => true,
             Phase::Rehearsing | Phase::Trying(_) => false,
-            Phase::Settled => self.verdict == Verdict::Pending,
+            Phase::Settled => self.verdict == Verdict::Pending || self.rekeyed,
         }
     }
 
@@ -131,6 +134,16 @@ impl Transaction {
             self.verdict = Verdict::Pending;
             self.message.clear();
         }
+    }
+
+    /// A key has changed that the daemon can take while it runs.
+    pub fn rekey(&mut self) {
+        self.rekeyed = true;
+    }
+
+    /// Whether the daemon still goes by an older key.
+    pub fn is_rekeying(&self) -> bool {
+        self.rekeyed || matches!(self.phase, Phase::Trying(_))
     }
 
     /// Somebody asks to try once more what was refused.
@@ -144,10 +157,21 @@ impl Transaction {
     pub fn in_charge(&mut self) -> Vec<Step> {
         self.settle_in_charge();
         if !self.is_due() {
-            return Vec::new();
+            return self.read_keys_again();
         }
+        self.rekeyed = false;
         self.phase = Phase::Trying(self.mounted.clone());
         vec![Step::Install(self.mounted.clone()), Step::Hangup]
+    }
+
+    /// slurmctld reads keys when it reads its files, so it is asked to take in those that it has.
+    fn read_keys_again(&mut self) -> Vec<Step> {
+        let Some(active) = self.active.clone().filter(|_| self.rekeyed && !self.is_trying()) else {
+            return Vec::new();
+        };
+        self.rekeyed = false;
+        self.phase = Phase::Trying(active.clone());
+        vec![Step::Install(active), Step::Hangup]
     }
 
     /// The daemon serves, and is in charge instead of another.
@@ -206,9 +230,10 @@ impl Transaction {
         } else {
             self.verdict = Verdict::Pending;
         }
-        if self.active.as_ref() == Some(&accepted) {
+        if self.active.as_ref() == Some(&accepted) && !self.rekeyed {
             return Vec::new();
         }
+        self.rekeyed = false;
         self.active = Some(accepted.clone());
         vec![Step::Install(accepted), Step::Hangup]
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::apps::v1::StatefulSet;
 use keelson_api::{
     Controller,
     references::SecretKeySelector,
@@ -20,6 +21,17 @@ pub const GENERATE: &str = "keelson.dev/generate";
 pub const GENERATE_ANNOTATIONS: &str = "keelson.dev/generate-annotations";
 /// Value of the managed-by label of what nobody owns but we made.
 pub const MANAGER: &str = "keelson";
+
+/// The slurm.key that slurmctld was told to run with, by its checksum. Its Secret may hold another one that waits for jobs
+/// to end; whoever talks to slurmctld has to wait with it.
+pub fn slurm_key_in_use(slurmctld: Option<&StatefulSet>) -> Option<String> {
+    let template = slurmctld?.spec.as_ref()?.template.metadata.as_ref()?;
+    template
+        .annotations
+        .as_ref()?
+        .get(annotation::SLURM_KEY_HASH)
+        .cloned()
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {

@@ -48,6 +48,12 @@ impl Triggers {
             &self.caches.loginsets.find(CONTROLLER, &id),
         );
         Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(CONTROLLER, &id));
+        let controller = self.caches.controllers.get(key);
+        if let Some(accounting) = controller.and_then(|controller| controller.spec.accounting_ref.clone()) {
+            self.queues
+                .accounting
+                .add(Key::new(&key.namespace, accounting.name));
+        }
     }
 
     /// An Accounting changed: itself, and the configuration of the clusters that use it.

@@ -319,3 +319,65 @@ fn a_crash_later_on_ends_the_container() {
     assert_eq!(running("1").ended("fatal: disk"), None);
     assert_eq!(trying("1", "2").ended("fatal: disk"), None);
 }
+
+#[test]
+fn a_changed_key_is_taken_with_the_files_in_use() {
+    let mut transaction = running("1");
+    assert!(!transaction.needs_role());
+    transaction.rekey();
+    assert!(transaction.needs_role() && transaction.is_rekeying());
+    assert_eq!(transaction.in_charge(), try_out("1"));
+    assert!(transaction.is_rekeying(), "it has not answered");
+    assert_eq!(transaction.in_charge(), [], "once is enough");
+    transaction.taken();
+    assert!(!transaction.is_rekeying());
+    expect(&transaction, Verdict::Applied, "", "1", "1");
+}
+
+#[test]
+fn a_changed_key_does_not_bring_back_what_was_refused() {
+    let mut transaction = trying("1", "bad");
+    transaction.refused("fatal: no");
+    transaction.rekey();
+    assert_eq!(transaction.in_charge(), try_out("1"));
+    transaction.taken();
+    expect(&transaction, Verdict::Refused, "fatal: no", "1", "1");
+}
+
+#[test]
+fn a_key_that_comes_with_new_files_is_taken_with_them() {
+    let mut transaction = running("1");
+    transaction.mounted(conf("2"));
+    transaction.rekey();
+    assert_eq!(transaction.in_charge(), try_out("2"));
+    transaction.taken();
+    assert!(!transaction.needs_role());
+    expect(&transaction, Verdict::Applied, "", "2", "1");
+}
+
+#[test]
+fn a_key_that_comes_in_the_middle_of_a_change_is_next() {
+    let mut transaction = trying("1", "2");
+    transaction.rekey();
+    assert_eq!(transaction.in_charge(), []);
+    transaction.taken();
+    assert_eq!(transaction.in_charge(), try_out("2"));
+}
+
+#[test]
+fn a_key_that_is_refused_is_told() {
+    let mut transaction = running("1");
+    transaction.rekey();
+    transaction.in_charge();
+    transaction.refused("fatal: key");
+    expect(&transaction, Verdict::Refused, "fatal: key", "1", "1");
+}
+
+#[test]
+fn a_standby_takes_a_changed_key_by_itself() {
+    let mut transaction = running("1");
+    transaction.rekey();
+    assert_eq!(transaction.standby(Some(conf("1"))), try_out("1"));
+    assert_eq!(transaction.standby(Some(conf("1"))), []);
+    assert!(!transaction.is_rekeying());
+}

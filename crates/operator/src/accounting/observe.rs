@@ -11,7 +11,11 @@ use keelson_runtime::{Key, contents, run::chain};
 use kube::{Api, ResourceExt, api::LogParams};
 
 use super::daemon::{self, Daemon};
-use crate::context::Context;
+use crate::{
+    caches::{REFERENCE, reference_value},
+    context::Context,
+    keys,
+};
 
 /// Enough for several attempts at the database.
 const LOG_LINES: i64 = 40;
@@ -25,6 +29,8 @@ const LOG_LIMIT: Duration = Duration::from_secs(5);
 pub struct Observed {
     pub accounting: Arc<Accounting>,
     pub slurm_key: Option<Arc<Secret>>,
+    /// Checksum of the slurm.key that a slurmctld with the same Secret runs with.
+    pub slurm_key_in_use: Option<String>,
     pub jwt_key: Option<Arc<Secret>>,
     /// Holds the password of the database.
     pub password: Option<Arc<Secret>>,
@@ -75,6 +81,7 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
         Daemon::Starting | Daemon::Held(_) | Daemon::Ended(_) => None,
     };
     Ok(Observed {
+        slurm_key_in_use: slurm_key_in_use(context, &accounting),
         slurm_key,
         jwt_key,
         password,
@@ -88,6 +95,23 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
         log,
         accounting,
     })
+}
+
+fn slurm_key_in_use(context: &Context, accounting: &Accounting) -> Option<String> {
+    let caches = &context.caches;
+    let namespace = accounting.namespace().unwrap_or_default();
+    let id = reference_value("Accounting", &namespace, &accounting.name_any());
+    caches
+        .controllers
+        .find(REFERENCE, &id)
+        .into_iter()
+        .filter(|controller| controller.spec.slurm_key_ref == accounting.spec.slurm_key_ref)
+        .find_map(|controller| {
+            let workload = caches
+                .stateful_sets
+                .get(&Key::new(&namespace, controller.controller_name()));
+            keys::slurm_key_in_use(workload.as_deref())
+        })
 }
 
 /// A log that cannot be read makes the status poorer and nothing worse: the peer's roles do not allow it.

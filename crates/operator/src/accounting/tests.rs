@@ -66,6 +66,7 @@ fn accounting(spec: Value) -> Accounting {
 fn observed(spec: Value) -> Observed {
     Observed {
         accounting: Arc::new(accounting(spec)),
+        slurm_key_in_use: None,
         slurm_key: Some(secret("slurm.key", "secret")),
         jwt_key: Some(secret("jwt.key", "secret")),
         password: Some(secret("password", "hush")),

@@ -39,6 +39,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     let Observed {
         accounting,
         slurm_key,
+        slurm_key_in_use,
         jwt_key,
         password,
         jwks: _,
@@ -67,6 +68,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         .as_ref()
         .ok_or_else(|| Problem::invalid("storageConfig must be set: the database's host and password"))?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &slurm_key_ref)?;
+    let slurm_key_hash = slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
     let jwt_key_hash = secrets::checksum(jwt_key.as_deref(), &jwt_key_ref)?;
     let password = secrets::value(password.as_deref(), &storage.password_key_ref)?;
     let jwks = jwks(observed)?;

@@ -203,7 +203,7 @@ fn build_pod_template(
     restart_hash: Option<&str>,
 ) -> Value {
     let spec = &controller.spec;
-    // The JWT key has no part in this: slurmctld reads it anew for each token, a changed key needs no restart.
+    // The JWT key has no part in this: slurmctld takes in a changed one by a reconfiguration.
     let mut hashes = vec![(annotation::SLURM_KEY_HASH, internal.slurm_key_hash.clone())];
     hashes.extend(restart_hash.map(|hash| (annotation::SLURM_CONFIG_HASH, hash.to_owned())));
     let metadata = base

@@ -19,7 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the first process of a slurmctld pod says.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Report {
+    /// sha256 of the key of tokens that slurmctld goes by; empty while it takes in another.
+    #[serde(default)]
+    jwt_key: Option<String>,
     config: ConfigReport,
 }
 
@@ -34,6 +38,15 @@ struct ConfigReport {
     verdict: String,
     #[serde(default)]
     message: Option<String>,
+}
+
+/// What slurmctld should run with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// The name of the configuration.
+    pub config: String,
+    /// sha256 of the key of tokens.
+    pub jwt_key: String,
 }
 
 /// What is known of one slurmctld pod.
@@ -54,21 +67,25 @@ pub enum Delivery {
     Refused(String),
     /// On its way.
     Pending,
+    /// The configuration is in use, another key of tokens is on its way.
+    KeyPending,
     /// The image does not tell.
     Untold,
 }
 
 impl Delivery {
     /// What all slurmctlds of a Controller make of it. Only the one in charge tries a candidate; the others follow.
-    pub fn of(answers: &[Answer], expected: &str) -> Self {
-        let reports: Vec<&ConfigReport> = answers
-            .iter()
-            .filter_map(|answer| match answer {
-                Answer::Ours(report) => Some(&report.config),
+    /// Each of them reads keys by itself.
+    pub fn of(answers: &[Answer], expected: &Expected) -> Self {
+        let ours = || {
+            answers.iter().filter_map(|answer| match answer {
+                Answer::Ours(report) => Some(report),
                 Answer::Foreign | Answer::Silent => None,
             })
-            .collect();
-        let is = |hash: &Option<String>| hash.as_deref() == Some(expected);
+        };
+        let reports: Vec<&ConfigReport> = ours().map(|report| &report.config).collect();
+        let keyed = ours().all(|report| report.jwt_key.as_ref().is_none_or(|key| *key == expected.jwt_key));
+        let is = |hash: &Option<String>| hash.as_deref() == Some(expected.config.as_str());
         if let Some(refused) = reports
             .iter()
             .find(|r| is(&r.candidate) && r.verdict == "refused")
@@ -76,7 +93,7 @@ impl Delivery {
             return Self::Refused(refused.message.clone().unwrap_or_default());
         }
         if reports.iter().any(|report| is(&report.active)) {
-            return Self::Applied;
+            return if keyed { Self::Applied } else { Self::KeyPending };
         }
         if reports.is_empty() && answers.contains(&Answer::Foreign) {
             Self::Untold
@@ -86,14 +103,18 @@ impl Delivery {
     }
 
     pub fn finding(&self) -> Finding {
-        let kind = condition::CONFIG_ACCEPTED;
+        let kind = condition::CONFIG_APPLIED;
         match self {
-            Self::Applied => Finding::new(kind, true, reason::CONFIG_APPLIED, ""),
+            Self::Applied => Finding::new(kind, true, reason::AS_SPECIFIED, ""),
             Self::Refused(words) => {
                 let message = format!("slurmctld goes on with the last good configuration; it said: {words}");
                 Finding::new(kind, false, reason::CONFIG_REFUSED, message)
             }
             Self::Pending => Finding::new(kind, false, reason::CONFIG_PENDING, "on its way to slurmctld"),
+            Self::KeyPending => {
+                let message = "another JWT key is on its way to slurmctld";
+                Finding::new(kind, false, reason::CONFIG_PENDING, message)
+            }
             Self::Untold => {
                 let message = "this image does not tell whether slurmctld has taken it in";
                 Finding::new(kind, Holds::Unknown, reason::CONFIG_PENDING, message)
@@ -175,7 +196,11 @@ mod tests {
     use super::*;
 
     fn ours(candidate: &str, active: &str, verdict: &str) -> Answer {
-        let report = json!({ "daemon": "slurmctld", "mainPid": 7, "config": {
+        with_key(candidate, active, verdict, Some("key"))
+    }
+
+    fn with_key(candidate: &str, active: &str, verdict: &str, key: Option<&str>) -> Answer {
+        let report = json!({ "daemon": "slurmctld", "mainPid": 7, "jwtKey": key, "config": {
             "candidate": candidate, "active": active, "lastGood": active, "verdict": verdict,
             "message": if verdict == "refused" { Some("fatal: no") } else { None }, "at": "t" } });
         Answer::Ours(serde_json::from_value(report).unwrap())
@@ -187,11 +212,19 @@ mod tests {
     #[case::an_older_refusal(vec![ours("bad", "old", "refused")], Delivery::Pending)]
     #[case::not_there_yet(vec![ours("old", "old", "applied")], Delivery::Pending)]
     #[case::the_standby_follows(vec![ours("new", "new", "applied"), ours("new", "old", "pending")], Delivery::Applied)]
+    #[case::an_older_key(vec![with_key("new", "new", "applied", Some("old"))], Delivery::KeyPending)]
+    #[case::between_keys(vec![with_key("new", "new", "applied", Some(""))], Delivery::KeyPending)]
+    #[case::a_standby_with_an_older_key(vec![ours("new", "new", "applied"), with_key("new", "new", "applied", Some("old"))], Delivery::KeyPending)]
+    #[case::says_nothing_of_keys(vec![with_key("new", "new", "applied", None)], Delivery::Applied)]
     #[case::foreign(vec![Answer::Foreign], Delivery::Untold)]
     #[case::starting(vec![Answer::Silent], Delivery::Pending)]
     #[case::no_pods(vec![], Delivery::Pending)]
     fn what_the_pods_say_decides(#[case] answers: Vec<Answer>, #[case] expected: Delivery) {
-        assert_eq!(Delivery::of(&answers, "new"), expected);
+        let wanted = Expected {
+            config: "new".into(),
+            jwt_key: "key".into(),
+        };
+        assert_eq!(Delivery::of(&answers, &wanted), expected);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(_), Err(error)) => Outcome::Blocked(Problem::refused(chain(error))),
         (Ok((chosen, _)), Ok(())) => Outcome::Published {
             chosen,
-            delivery: Delivery::of(&observed.live.answers, &chosen.hash),
+            delivery: Delivery::of(&observed.live.answers, &chosen.expected),
         },
     };
     if let Some(problem) = outcome.problem() {
@@ -82,8 +82,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if controller.spec.external {
         return Ok(Requeue::OnChange);
     }
-    if *delivery == Delivery::Pending && delivery::image_is_ours(&observed.live.answers) == Some(true) {
-        apply::poke(&writer, &observed.live.pods, &chosen.hash, context.clock.now()).await;
+    let under_way = matches!(delivery, Delivery::Pending | Delivery::KeyPending);
+    if under_way && delivery::image_is_ours(&observed.live.answers) == Some(true) {
+        let hash = &chosen.expected.config;
+        apply::poke(&writer, &observed.live.pods, hash, context.clock.now()).await;
         return Ok(Requeue::After(LOOK_WHILE_DELIVERED));
     }
     let waits = chosen.held.is_some() || !chosen.waiting.is_empty();

@@ -141,5 +141,11 @@ pub async fn observe_usage(context: &Context, key: &Key) -> Option<Usage> {
             .filter(|job| job.is_active())
             .map(|job| (job.id, job.partition.iter().map(str::to_owned).collect()))
             .collect(),
+        running: jobs
+            .items
+            .iter()
+            .filter(|job| job.holds_nodes())
+            .map(|job| job.id)
+            .collect(),
     })
 }

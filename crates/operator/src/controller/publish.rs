@@ -5,19 +5,19 @@ use keelson_runtime::{Key, run::chain};
 
 use super::{
     build::{self, Configuration, Rendered},
-    delivery,
+    delivery::{self, Expected},
     observe::{Observed, observe_usage},
-    published::{Decision, Step},
+    published::{Decision, Step, key_in_use},
     validate::{Internal, Validated},
 };
-use crate::{children::checksum, context::Context, problem::Problem};
+use crate::{children::checksum, context::Context, keys, problem::Problem};
 
 /// What is to be published, and what is to be said about it.
 #[derive(Debug)]
 pub struct Chosen {
     pub configuration: Configuration,
-    /// The name under which the first process of our images knows it.
-    pub hash: String,
+    /// What the first process of our images should report.
+    pub expected: Expected,
     /// Lines of the user's that are not used.
     pub findings: Vec<String>,
     /// What of the old configuration is kept, and why.
@@ -52,15 +52,24 @@ pub async fn choose(
                 &internal.conf.included_files,
             )
         });
+    let running_key = keys::slurm_key_in_use(observed.live.stateful_set.as_deref())
+        .filter(|running| *running != internal.slurm_key_hash);
+    let usage = if running_key.is_some() || step.as_ref().is_some_and(Step::needs_usage) {
+        observe_usage(context, &Key::of(observed.controller.as_ref())).await
+    } else {
+        None
+    };
     let mut restart = false;
     let mut waiting = Vec::new();
     let mut held = None;
-    if let Some(step) = step {
-        let usage = if step.needs_usage() {
-            observe_usage(context, &Key::of(observed.controller.as_ref())).await
-        } else {
-            None
-        };
+    if let Some((running, problem)) =
+        running_key.and_then(|running| Some((running, key_in_use(usage.as_ref())?)))
+    {
+        // slurmd reads its key again with a changed configuration, which therefore waits too.
+        held = Some(problem);
+        internal.slurm_key_hash = running;
+        rendered.files = published.unwrap_or_default();
+    } else if let Some(step) = step {
         match step.decide(usage.as_ref()) {
             Decision::Publish {
                 retained,
@@ -88,7 +97,10 @@ pub async fn choose(
         files: rendered.files,
     };
     Ok(Chosen {
-        hash: hash(&configuration, internal),
+        expected: Expected {
+            config: hash(&configuration, internal),
+            jwt_key: internal.jwt_key_hash.clone(),
+        },
         configuration,
         findings: rendered.findings,
         waiting,
@@ -102,7 +114,7 @@ fn plain(rendered: Rendered) -> Chosen {
             files: rendered.files,
             restart_hash: None,
         },
-        hash: String::new(),
+        expected: Expected::default(),
         findings: rendered.findings,
         waiting: vec![],
         held: None,

@@ -22,6 +22,8 @@ pub struct Usage {
     pub partitions: BTreeMap<String, bool>,
     /// Active jobs: number and the partitions that each names.
     pub jobs: Vec<(u64, BTreeSet<String>)>,
+    /// Those among them that hold nodes.
+    pub running: Vec<u64>,
 }
 
 impl Usage {
@@ -173,6 +175,24 @@ impl Step {
     }
 }
 
+/// Why another slurm.key must wait, if it must: nodes with the old one cannot talk to a slurmctld with the new one, and what
+/// runs on them would be lost.
+pub fn key_in_use(usage: Option<&Usage>) -> Option<Problem> {
+    let jobs = match usage {
+        None => "Slurm does not say whether jobs run".to_owned(),
+        Some(usage) if usage.running.is_empty() => return None,
+        Some(usage) => format!("{} jobs run", usage.running.len()),
+    };
+    Some(Problem {
+        reason: reason::KEY_PENDING,
+        message: format!(
+            "slurm.key has changed and {jobs}; all daemons start anew with it as soon as none runs (close the \
+             partitions to get there: scontrol update PartitionName=… State=DRAIN). Until then changes of the \
+             configuration wait, and a pod that is replaced is cut off; put the old key back to call it off"
+        ),
+    })
+}
+
 /// Why the partition must stay, if it must.
 fn partition_in_use(name: &str, usage: Option<&Usage>) -> Option<String> {
     let Some(usage) = usage else {
@@ -220,7 +240,18 @@ mod tests {
                 .iter()
                 .map(|(id, name)| (*id, BTreeSet::from([(*name).to_owned()])))
                 .collect(),
+            running: vec![],
         }
+    }
+
+    #[rstest]
+    #[case::no_answer(None, Some("Slurm does not say"))]
+    #[case::jobs_run(Some(Usage { running: vec![7, 8], ..Usage::default() }), Some("2 jobs run"))]
+    #[case::jobs_wait(Some(usage(&[], &[(7, "w")])), None)]
+    fn a_changed_key_waits_for_jobs_that_run(#[case] usage: Option<Usage>, #[case] why: Option<&str>) {
+        let problem = key_in_use(usage.as_ref());
+        assert_eq!(problem.is_some(), why.is_some());
+        assert!(problem.is_none_or(|problem| problem.message.contains(why.unwrap())));
     }
 
     fn kept(decision: &Decision) -> Vec<String> {

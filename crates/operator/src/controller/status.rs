@@ -69,9 +69,9 @@ pub fn compute(
         status.replicas = Some(controller.replicas());
         status.ready_replicas = Some(ready_replicas(live));
         if let Outcome::Published { chosen, delivery } = outcome {
-            status.config_hash = Some(chosen.hash.clone());
+            status.config_hash = Some(chosen.expected.config.clone());
             if *delivery == Delivery::Applied {
-                status.active_config_hash = Some(chosen.hash.clone());
+                status.active_config_hash = Some(chosen.expected.config.clone());
             }
         }
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     build::{self, Children, Configuration},
-    delivery::Delivery,
+    delivery::{Delivery, Expected},
     observe::{Live, Observed},
     publish::Chosen,
     status::{self, Outcome},
@@ -100,7 +100,10 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
         validated,
         Chosen {
             configuration,
-            hash: "hash".into(),
+            expected: Expected {
+                config: "hash".into(),
+                jwt_key: String::new(),
+            },
             findings,
             waiting: vec![],
             held: None,

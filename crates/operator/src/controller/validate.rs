@@ -12,7 +12,7 @@ use slurm_conf::slurm_conf::{
 };
 
 use super::observe::Observed;
-use crate::{problem::Problem, secrets};
+use crate::{children::checksum, problem::Problem, secrets};
 
 /// What the children are built from.
 #[derive(Debug, Clone)]
@@ -31,6 +31,7 @@ pub struct Internal {
     pub jwt_key: SecretKeySelector,
     pub jwks: Option<ConfigMapKeySelector>,
     pub slurm_key_hash: String,
+    pub jwt_key_hash: String,
     /// Files that come from the user's own `ConfigMap`s, by name.
     pub user_files: BTreeMap<String, Vec<u8>>,
     /// The user's `ConfigMap`s, in the order in which their files are laid over each other.
@@ -108,7 +109,7 @@ fn internal(
         .cloned()
         .ok_or_else(|| Problem::invalid("jwtKeyRef must be set"))?;
     let slurm_key_hash = secrets::checksum(observed.slurm_key.as_deref(), &slurm_key)?;
-    secrets::value(observed.jwt_key.as_deref(), &jwt_key)?;
+    let jwt_key_hash = checksum::of_bytes(secrets::value(observed.jwt_key.as_deref(), &jwt_key)?);
     let state = state(observed)?;
 
     let config_maps = config_maps(&observed.controller);
@@ -171,6 +172,7 @@ fn internal(
         jwt_key,
         jwks: spec.jwks_key_ref.clone(),
         slurm_key_hash,
+        jwt_key_hash,
         user_files,
         config_maps,
         state,

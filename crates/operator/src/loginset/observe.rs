@@ -10,7 +10,7 @@ use keelson_api::{Controller, LoginSet};
 use keelson_runtime::{Key, contents};
 use kube::ResourceExt;
 
-use crate::context::Context;
+use crate::{context::Context, keys};
 
 /// Everything that the other steps look at.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct Observed {
     pub loginset: Arc<LoginSet>,
     pub controller: Option<Arc<Controller>>,
     pub slurm_key: Option<Arc<Secret>>,
+    /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
+    pub slurm_key_in_use: Option<String>,
     pub sssd: Option<Arc<Secret>>,
     pub cluster_domain: String,
     pub live: Live,
@@ -53,6 +55,12 @@ pub async fn observe(context: &Context, loginset: Arc<LoginSet>) -> Result<Obser
     let [slurm_key, sssd] = secrets;
     let name = Key::new(&namespace, loginset.login_name());
     Ok(Observed {
+        slurm_key_in_use: controller.as_ref().and_then(|controller| {
+            let workload = caches
+                .stateful_sets
+                .get(&Key::new(&namespace, controller.controller_name()));
+            keys::slurm_key_in_use(workload.as_deref())
+        }),
         controller,
         slurm_key,
         sssd,

@@ -51,6 +51,7 @@ fn observed(spec: Value) -> Observed {
         controller: Some(Arc::new(
             serde_json::from_value::<Controller>(controller).unwrap(),
         )),
+        slurm_key_in_use: None,
         slurm_key: Some(secret("slurm.key")),
         sssd: Some(secret("sssd.conf")),
         cluster_domain: "cluster.local".into(),

@@ -32,6 +32,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         loginset,
         controller,
         slurm_key,
+        slurm_key_in_use,
         sssd,
         cluster_domain,
         live,
@@ -47,6 +48,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         .clone()
         .ok_or_else(|| Problem::missing(format!("Controller {controller_name} has no slurmKeyRef")))?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
+    let slurm_key_hash = slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
     let sssd = if spec.sssd_enabled() {
         let reference = spec
             .sssd_conf_ref

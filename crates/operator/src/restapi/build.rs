@@ -116,7 +116,7 @@ fn slurmrestd(restapi: &RestApi, validated: &Validated) -> Value {
         "ports": [containers::port(app::SLURMRESTD, port::SLURMRESTD)],
         "startupProbe": containers::starting(containers::tcp_probe(port::SLURMRESTD)),
         "livenessProbe": containers::patient(containers::tcp_probe(port::SLURMRESTD)),
-        "readinessProbe": containers::prompt(containers::tcp_probe(port::SLURMRESTD)),
+        "readinessProbe": containers::prompt(reaches_slurmctld(validated)),
         "securityContext": containers::unprivileged(slurm::NOBODY_UID),
         "volumeMounts": [volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC)],
     });
@@ -133,6 +133,22 @@ fn slurmrestd(restapi: &RestApi, validated: &Validated) -> Value {
         }
     }
     merged
+}
+
+/// Whoever cannot reach slurmctld has only errors to answer with. Nothing in the pod could ask as a user does, because
+/// that takes a token; a connection is what the shell of every image can try.
+fn reaches_slurmctld(validated: &Validated) -> Value {
+    let servers: Vec<String> = containers::conf_server(&validated.controller)
+        .split(',')
+        .filter_map(|server| server.rsplit_once(':'))
+        .map(|(host, port)| format!("/dev/tcp/{}/{port}", host.trim_matches(['[', ']'])))
+        .collect();
+    let script = format!(
+        ": </dev/tcp/127.0.0.1/{} && for server in {}; do : <$server && exit; done; exit 1",
+        port::SLURMRESTD,
+        servers.join(" ")
+    );
+    json!({ "exec": { "command": ["timeout", "4", "bash", "-c", script] }, "timeoutSeconds": 5 })
 }
 
 fn build_disruption_budget(restapi: &RestApi) -> Desired<PodDisruptionBudget> {

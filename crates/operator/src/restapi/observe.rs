@@ -11,7 +11,7 @@ use keelson_api::{Controller, RestApi};
 use keelson_runtime::{Key, contents};
 use kube::ResourceExt;
 
-use crate::context::Context;
+use crate::{context::Context, keys};
 
 /// Everything that the other steps look at.
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct Observed {
     pub restapi: Arc<RestApi>,
     pub controller: Option<Arc<Controller>>,
     pub slurm_key: Option<Arc<Secret>>,
+    /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
+    pub slurm_key_in_use: Option<String>,
     /// slurm.conf, which the Controller's own reconcile writes.
     pub config: Option<Arc<ConfigMap>>,
     pub live: Live,
@@ -51,6 +53,12 @@ pub async fn observe(context: &Context, restapi: Arc<RestApi>) -> Result<Observe
         None => None,
     };
     Ok(Observed {
+        slurm_key_in_use: controller.as_ref().and_then(|controller| {
+            let workload = caches
+                .stateful_sets
+                .get(&Key::new(&namespace, controller.controller_name()));
+            keys::slurm_key_in_use(workload.as_deref())
+        }),
         controller,
         slurm_key,
         config,

@@ -46,6 +46,7 @@ fn observed(spec: Value, controller: Value) -> Observed {
     Observed {
         restapi: Arc::new(serde_json::from_value::<RestApi>(restapi).unwrap()),
         controller: Some(Arc::new(serde_json::from_value::<Controller>(owner).unwrap())),
+        slurm_key_in_use: None,
         slurm_key: Some(Arc::new(Secret {
             data: Some(secret),
             ..Secret::default()

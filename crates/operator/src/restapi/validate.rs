@@ -22,6 +22,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         restapi,
         controller,
         slurm_key,
+        slurm_key_in_use,
         config,
         live: _,
     } = observed;
@@ -35,6 +36,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         ))
     })?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
+    let slurm_key_hash = slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
     let slurm_conf = config
         .as_ref()
         .and_then(|config| config.data.as_ref()?.get(file::SLURM_CONF))
