@@ -182,6 +182,71 @@ impl Slurm {
             .collect()
     }
 
+    /// Every pod that this selector finds: its uid and how often its containers were restarted. Equal means untouched.
+    pub fn pods(&self, selector: &str) -> Result<std::collections::BTreeMap<String, (String, u64)>> {
+        let pods = self.get(&["pods", &format!("--selector={selector}")])?;
+        let items = pods.get("items").and_then(Value::as_array);
+        let text = |pod: &Value, path: &str| {
+            pod.pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let restarts = |pod: &Value| -> u64 {
+            let containers = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+            containers
+                .into_iter()
+                .flatten()
+                .filter_map(|container| container["restartCount"].as_u64())
+                .sum()
+        };
+        Ok(items
+            .into_iter()
+            .flatten()
+            .map(|pod| {
+                (
+                    text(pod, "/metadata/name"),
+                    (text(pod, "/metadata/uid"), restarts(pod)),
+                )
+            })
+            .collect())
+    }
+
+    /// Adds lines to the Controller's extraConf as it was installed.
+    pub fn add_conf(&self, installed: &str, lines: &str) -> Result<()> {
+        let extra = format!("{installed}\n{lines}\n");
+        self.patch(
+            "controllers.slinky.slurm.net/slurm",
+            &serde_json::json!({ "spec": { "extraConf": extra } }),
+        )
+    }
+
+    /// The Controller's extraConf.
+    pub fn extra_conf(&self) -> Result<String> {
+        let controller = self.get(&["controllers.slinky.slurm.net", "slurm"])?;
+        let extra = controller.pointer("/spec/extraConf").and_then(Value::as_str);
+        Ok(extra.unwrap_or_default().trim_end().to_owned())
+    }
+
+    /// One setting as slurmctld has it now.
+    pub fn setting(&self, name: &str) -> Result<String> {
+        let shown = self.controller(&["scontrol", "show", "config"])?;
+        shown
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .find(|(key, _)| key.trim() == name)
+            .map(|(_, value)| value.trim().to_owned())
+            .with_context(|| format!("no {name} in {shown}"))
+    }
+
+    /// Puts a value into a Secret.
+    pub fn set_secret(&self, name: &str, key: &str, value: &str) -> Result<()> {
+        self.patch(
+            &format!("secret/{name}"),
+            &serde_json::json!({ "stringData": { key: value } }),
+        )
+    }
+
     /// Waits for a condition of an object and returns its message.
     pub fn wait_condition(&self, object: &str, kind: &str, status: &str, reason: &str) -> Result<String> {
         eventually(

@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::{
     build::{Children, Daemon},
+    delivery::is_ready,
     error::Error,
     observe::{Live, Observed},
 };
@@ -27,6 +28,9 @@ use crate::{
     keys,
     written::apply_child,
 };
+
+/// The label by which a StatefulSet tells its pods' templates apart.
+const REVISION: &str = "controller-revision-hash";
 
 /// Makes the key Secrets that the Controller asks for and that do not exist; true when one was made.
 pub async fn make_missing_keys(
@@ -176,6 +180,33 @@ pub async fn apply(
     Ok(())
 }
 
+/// Deletes pods that hold up a rollout. A StatefulSet waits for each pod to become ready before it replaces it, so one
+/// that cannot start would keep its own correction from coming.
+pub async fn replace_stuck(writer: &Writer, live: &Live) -> Result<(), Error> {
+    for pod in stuck(live) {
+        tracing::info!(pod = pod.name_any(), "replacing a pod of an older template that is not ready");
+        writer.delete(pod.as_ref()).await.map_err(Error::Apply)?;
+    }
+    Ok(())
+}
+
+fn stuck(live: &Live) -> Vec<&Arc<Pod>> {
+    let Some(set) = &live.stateful_set else {
+        return vec![];
+    };
+    let status = set.status.as_ref();
+    let seen = status.and_then(|status| status.observed_generation) == set.metadata.generation;
+    let newest = status.and_then(|status| status.update_revision.as_ref());
+    let Some(newest) = newest.filter(|_| seen) else {
+        return vec![];
+    };
+    let is_old = |pod: &Pod| pod.labels().get(REVISION).is_some_and(|revision| revision != newest);
+    live.pods
+        .iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none() && is_old(pod) && !is_ready(pod))
+        .collect()
+}
+
 /// Makes the kubelet look at the pods' volumes now instead of at its next round, by a changed annotation. It may still
 /// lose the race with its own watch of the ConfigMap, so the value changes every few seconds.
 pub async fn poke(writer: &Writer, pods: &[Arc<Pod>], hash: &str, now: Timestamp) {
@@ -190,5 +221,35 @@ pub async fn poke(writer: &Writer, pods: &[Arc<Pod>], hash: &str, now: Timestamp
         if let Err(error) = writer.merge(pod.as_ref(), patch).await {
             tracing::debug!(pod = pod.name_any(), error = chain(&error), "cannot poke the pod");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::cannot_start("old", "False", 2, 1)]
+    #[case::serves("old", "True", 2, 0)]
+    #[case::starts_with_the_newest("new", "False", 2, 0)]
+    #[case::nobody_has_looked_at_the_template_yet("old", "False", 1, 0)]
+    fn only_what_cannot_become_ready_is_replaced(
+        #[case] revision: &str,
+        #[case] ready: &str,
+        #[case] seen: i64,
+        #[case] expected: usize,
+    ) {
+        let set = json!({ "metadata": { "generation": 2 },
+            "status": { "replicas": 1, "observedGeneration": seen, "updateRevision": "new" } });
+        let pod = json!({ "metadata": { "labels": { REVISION: revision } },
+            "status": { "conditions": [{ "type": "Ready", "status": ready }] } });
+        let live = Live {
+            stateful_set: Some(Arc::new(serde_json::from_value(set).unwrap())),
+            pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
+            ..Live::default()
+        };
+        assert_eq!(stuck(&live).len(), expected);
     }
 }

@@ -157,13 +157,17 @@ pub async fn ask(http: &reqwest::Client, pods: &[std::sync::Arc<Pod>]) -> Vec<An
         .await
 }
 
-async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
-    let status = pod.status.as_ref();
-    let ready = status
-        .and_then(|status| status.conditions.as_ref())
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
         .into_iter()
         .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
+    let status = pod.status.as_ref();
+    let ready = is_ready(pod);
     let Some(address) = status.and_then(|status| status.pod_ip.as_deref()) else {
         return Answer::Silent;
     };

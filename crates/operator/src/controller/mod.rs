@@ -58,7 +58,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         Err(problem) => Err(problem),
     };
     let applied = match &chosen {
-        Ok((_, children)) => apply::apply(&context, &writer, children, &observed.live).await,
+        Ok((_, children)) => match apply::apply(&context, &writer, children, &observed.live).await {
+            Ok(()) => apply::replace_stuck(&writer, &observed.live).await,
+            failed => failed,
+        },
         Err(_) => Ok(()),
     };
     let outcome = match (&chosen, &applied) {

@@ -131,11 +131,11 @@ fn build_deployment(
     let base = Metadata::inherited(loginset)
         .with_override(user_metadata)
         .with_labels(labels(loginset));
-    let of_file = |name: &str| checksum::of_bytes(files.get(name).map(String::as_bytes).unwrap_or_default());
     let mut hashes = vec![
         (annotation::SLURM_KEY_HASH, validated.slurm_key_hash.clone()),
         (annotation::SSH_HOST_KEYS_HASH, validated.host_keys_hash.clone()),
-        (annotation::SSHD_CONF_HASH, of_file(file::SSHD_CONFIG)),
+        // root's keys too: both are mounted as single files, which the kubelet never brings up to date.
+        (annotation::SSHD_CONF_HASH, checksum::of_texts(files)),
     ];
     hashes.extend(
         validated

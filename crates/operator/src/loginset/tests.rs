@@ -132,3 +132,13 @@ fn host_keys_can_be_read_by_ssh() {
         }
     }
 }
+
+#[test]
+fn a_changed_key_of_root_reaches_the_pods() {
+    let with = |keys: &str| {
+        children(&observed(json!({ "rootSshAuthorizedKeys": keys })))
+            .deployment
+            .value
+    };
+    assert_ne!(with("ssh-ed25519 AAAA a"), with("ssh-ed25519 BBBB b"));
+}

@@ -125,6 +125,7 @@ fn revision(nodeset: &NodeSet, validated: &Validated, pod_spec: &Value) -> Strin
         "annotations": shaping(user.annotations),
         "hostname": nodeset.hostname_prefix(),
         "padding": nodeset.spec.ordinal_padding,
+        "slurmKey": validated.slurm_key_hash,
         "sssd": validated.sssd.as_ref().map(|(_, hash)| hash),
         "sshd": nodeset.spec.ssh.as_ref().and_then(|ssh| ssh.extra_sshd_config.clone()),
     });

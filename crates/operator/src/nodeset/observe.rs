@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use crate::{
     caches::{CONTROLLER, OWNER, owned_by_value},
     context::Context,
+    keys,
 };
 
 /// What was read. `perceive` turns it into facts.
@@ -20,6 +21,9 @@ pub struct Read {
     pub controller: Option<Arc<Controller>>,
     /// Every NodeSet of the same Controller, this one too.
     pub siblings: Vec<Arc<NodeSet>>,
+    pub slurm_key: Option<Arc<Secret>>,
+    /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
+    pub slurm_key_in_use: Option<String>,
     pub sssd: Option<Arc<Secret>>,
     pub cluster_domain: String,
     pub pods: Vec<Arc<Pod>>,
@@ -40,6 +44,17 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
     let namespace = nodeset.namespace().unwrap_or_default();
     let here = |name: &str| Key::new(&namespace, name);
     let controller_key = here(&nodeset.spec.controller_ref.name);
+    let controller = caches.controllers.get(&controller_key);
+    let key = controller
+        .as_ref()
+        .and_then(|controller| controller.spec.slurm_key_ref.as_ref());
+    let slurm_key = match key {
+        Some(key) => context.secret(&namespace, &key.name).await?,
+        None => None,
+    };
+    let slurmctld = controller
+        .as_ref()
+        .and_then(|controller| caches.stateful_sets.get(&here(&controller.controller_name())));
     let sssd = match nodeset
         .spec
         .ssh
@@ -79,7 +94,9 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
         None
     };
     Ok(Read {
-        controller: caches.controllers.get(&controller_key),
+        controller,
+        slurm_key,
+        slurm_key_in_use: keys::slurm_key_in_use(slurmctld.as_deref()),
         siblings: caches.nodesets.find(CONTROLLER, &controller_key.to_string()),
         sssd,
         cluster_domain: context.settings.cluster_domain.clone(),

@@ -16,6 +16,8 @@ pub struct Validated {
     pub nodeset: Arc<NodeSet>,
     pub controller: Arc<Controller>,
     pub slurm_key: SecretKeySelector,
+    /// slurmd reads its key once, when it starts.
+    pub slurm_key_hash: String,
     pub cluster_domain: String,
     /// Parameters of `slurmd --conf`, by key, without features and topology.
     pub conf: BTreeMap<String, String>,
@@ -44,6 +46,8 @@ pub fn validate(read: &Read) -> Result<Validated, Problem> {
         .slurm_key_ref
         .clone()
         .ok_or_else(|| Problem::missing(format!("Controller {name} has no slurmKeyRef")))?;
+    let slurm_key_hash = secrets::checksum(read.slurm_key.as_deref(), &slurm_key)?;
+    let slurm_key_hash = read.slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
     let (conf, mut features) = slurmd_conf(spec.extra_conf.as_deref().unwrap_or_default())?;
     features.push(nodeset.slurm_name());
     features.sort();
@@ -65,6 +69,7 @@ pub fn validate(read: &Read) -> Result<Validated, Problem> {
     Ok(Validated {
         controller,
         slurm_key,
+        slurm_key_hash,
         cluster_domain: read.cluster_domain.clone(),
         conf,
         features,

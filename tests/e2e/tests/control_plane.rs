@@ -1,0 +1,241 @@
+//! slurmctld and slurmrestd under changes: of the configuration, good and bad, and of the keys, while a job runs.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use e2e::eventually;
+use e2e::slurm::{Slurm, condition};
+use serde_json::json;
+
+const CONTROLLER: &str = "controllers.slinky.slurm.net/slurm";
+/// One worker is enough for one job.
+const ONE_WORKER: &str = "nodesets: { cpu: { replicas: 1 } }";
+/// Every pod of a release.
+const ALL: &str = "app.kubernetes.io/name in (slurmctld, slurmrestd, login, slurmd)";
+
+/// A Slurm with a job that runs until it is cancelled.
+fn busy(test: &str, values: &str) -> Result<(Slurm, Job)> {
+    let slurm = Slurm::install_ready(test, &format!("{ONE_WORKER}\n{values}"), 1)?;
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
+    for deployment in ["deployment/slurm-restapi", "deployment/slurm-login-users"] {
+        eventually(&format!("{deployment} is there"), || slurm.get(&[deployment]))?;
+        slurm
+            .space
+            .kubectl(&["rollout", "status", deployment, "--timeout=180s"])?;
+    }
+    let id = slurm.sbatch(&["--no-requeue"], "sleep 3600")?;
+    slurm.wait_job(&id, "RUNNING")?;
+    let started = slurm.job_field(&id, "StartTime")?;
+    Ok((slurm, Job { id, started }))
+}
+
+struct Job {
+    id: String,
+    started: String,
+}
+
+impl Job {
+    /// It runs, and was never started again.
+    fn goes_on(&self, slurm: &Slurm) -> Result<()> {
+        eventually("slurmctld tells of the job", || slurm.job_state(&self.id))?;
+        let (state, started) = (
+            slurm.job_state(&self.id)?,
+            slurm.job_field(&self.id, "StartTime")?,
+        );
+        ensure!(
+            state == "RUNNING" && started == self.started,
+            "the job is {state}, started {started}"
+        );
+        Ok(())
+    }
+}
+
+fn seconds_since(begun: Instant) -> String {
+    format!("{:.1} s", begun.elapsed().as_secs_f32())
+}
+
+#[test]
+fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()> {
+    let (slurm, job) = busy("conf", "")?;
+    let installed = slurm.extra_conf()?;
+    let pods = slurm.pods(ALL)?;
+
+    let begun = Instant::now();
+    slurm.add_conf(&installed, "MinJobAge=77")?;
+    eventually("the new setting is in use", || {
+        let age = slurm.setting("MinJobAge")?;
+        ensure!(age == "77 sec", "MinJobAge is {age}");
+        Ok(())
+    })?;
+    println!("an edit of extraConf was in use after {}", seconds_since(begun));
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
+    let controllers = "app.kubernetes.io/name=slurmctld";
+    let untouched = |slurm: &Slurm| -> Result<()> {
+        let now = slurm.pods(controllers)?;
+        ensure!(
+            now.iter().all(|(name, pod)| pods.get(name) == Some(pod)),
+            "slurmctld was replaced or restarted"
+        );
+        Ok(())
+    };
+    untouched(&slurm)?;
+    job.goes_on(&slurm)?;
+
+    // What only slurmctld itself can find wrong.
+    slurm.add_conf(&installed, "MinJobAge=88\nPriorityType=priority/no_such_plugin")?;
+    let said = slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
+    println!("a bad extraConf: {said}");
+    ensure!(
+        said.contains("fatal:") && said.contains("no_such_plugin"),
+        "the condition does not quote slurmctld: {said}"
+    );
+    ensure!(slurm.setting("MinJobAge")? == "77 sec", "half of it is in use");
+    untouched(&slurm)?;
+    job.goes_on(&slurm)?;
+
+    // A restart in the middle meets the bad file and comes up with the last good one.
+    slurm.space.kubectl(&["delete", "pod", "slurm-controller-0"])?;
+    eventually("another slurmctld", || {
+        let now = slurm.pods(controllers)?;
+        ensure!(
+            now.values()
+                .all(|(uid, _)| pods.values().all(|(old, _)| old != uid)),
+            "it is the old pod"
+        );
+        slurm.setting("MinJobAge")
+    })?;
+    ensure!(
+        slurm.setting("MinJobAge")? == "77 sec",
+        "not the last good configuration"
+    );
+    job.goes_on(&slurm)?;
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
+
+    slurm.add_conf(&installed, "MinJobAge=99")?;
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
+    ensure!(
+        slurm.setting("MinJobAge")? == "99 sec",
+        "the correction is not in use"
+    );
+    slurm.wait_condition(CONTROLLER, "Degraded", "False", "")?;
+    job.goes_on(&slurm)
+}
+
+/// Whether slurmctld lets in whoever shows the token of this Secret.
+fn lets_in(slurm: &Slurm, secret: &str) -> Result<String> {
+    let stored = slurm.get(&["secret", secret])?;
+    let encoded = stored
+        .pointer("/data/SLURM_JWT")
+        .and_then(serde_json::Value::as_str)
+        .context("no token in the Secret")?;
+    let script = format!("SLURM_JWT=$(echo {encoded} | base64 -d) squeue --noheader");
+    slurm.login(&["bash", "-c", &script])?;
+    Ok(encoded.to_owned())
+}
+
+#[test]
+fn the_jwt_key_is_rotated_while_a_job_runs_and_nothing_restarts() -> Result<()> {
+    let (slurm, job) = busy("jwt", "")?;
+    slurm.space.apply(
+        r#"{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "Token", "metadata": {"name": "visitor"},
+            "spec": {"username": "slurm", "lifetime": "1h", "jwtKeyRef": {"name": "slurm-auth-jwt", "key": "jwt.key"}}}"#,
+    )?;
+    let secret = eventually("a token that lets in", || {
+        let token = slurm.get(&["tokens.slinky.slurm.net", "visitor"])?;
+        let secret = token
+            .pointer("/status/secretName")
+            .and_then(serde_json::Value::as_str)
+            .context("no Secret yet")?
+            .to_owned();
+        lets_in(&slurm, &secret)?;
+        Ok(secret)
+    })?;
+    let before = lets_in(&slurm, &secret)?;
+    let pods = slurm.pods(ALL)?;
+
+    let begun = Instant::now();
+    slurm.set_secret("slurm-auth-jwt", "jwt.key", &"another-key-".repeat(8))?;
+    eventually("a token of the new key lets in", || {
+        let after = lets_in(&slurm, &secret)?;
+        ensure!(after != before, "still the old token");
+        Ok(())
+    })?;
+    println!("tokens of a rotated key worked after {}", seconds_since(begun));
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
+    let old = format!("SLURM_JWT=$(echo {before} | base64 -d) squeue --noheader");
+    ensure!(
+        slurm.login(&["bash", "-c", &old]).is_err(),
+        "a token of the old key still lets in"
+    );
+    // The operator sees Slurm again, by slurmrestd, which holds no JWT key and has no reason to restart.
+    slurm.wait_condition("nodesets/slurm-worker-cpu", "Ready", "True", "")?;
+    let now = slurm.pods(ALL)?;
+    ensure!(
+        now == pods,
+        "a pod was replaced or restarted: {now:?} instead of {pods:?}"
+    );
+    job.goes_on(&slurm)
+}
+
+#[test]
+fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
+    let (slurm, job) = busy("key", "")?;
+    let pods = slurm.pods(ALL)?;
+    slurm.set_secret("slurm-auth-slurm", "slurm.key", &"another-key-".repeat(90))?;
+    let said = slurm.wait_condition(CONTROLLER, "Progressing", "True", "KeyPending")?;
+    ensure!(said.contains("1 jobs run"), "{said}");
+    job.goes_on(&slurm)?;
+    let now = slurm.pods(ALL)?;
+    ensure!(
+        now == pods,
+        "a pod was replaced while the job ran: {now:?} instead of {pods:?}"
+    );
+
+    slurm.controller(&["scancel", &job.id])?;
+    slurm.wait_condition(CONTROLLER, "Progressing", "False", "")?;
+    for app in ["slurmctld", "slurmrestd", "login", "slurmd"] {
+        let selector = format!("app.kubernetes.io/name={app}");
+        eventually(&format!("{app} has started anew"), || {
+            let now = slurm.pods(&selector)?;
+            ensure!(!now.is_empty(), "there is none");
+            let old: Vec<_> = now
+                .values()
+                .filter(|pod| pods.values().any(|p| p == *pod))
+                .collect();
+            ensure!(old.is_empty(), "{old:?} run with the old key");
+            Ok(())
+        })?;
+    }
+    slurm.wait_idle(1)?;
+    eventually("a job runs with the new key", || {
+        slurm.login(&["srun", "hostname"])
+    })
+    .map(drop)
+}
+
+#[test]
+fn slurmrestd_is_ready_while_it_reaches_slurmctld() -> Result<()> {
+    let slurm = Slurm::install_ready("restapi", &format!("{ONE_WORKER}\nrestapi: {{ replicas: 2 }}"), 1)?;
+    slurm.wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")?;
+    let budget = slurm.get(&["pdb", "slurm-restapi"])?;
+    ensure!(
+        budget.pointer("/spec/maxUnavailable") == Some(&json!(1)),
+        "{budget}"
+    );
+    let anywhere = slurm.get(&[CONTROLLER])?;
+    let template = |selector: serde_json::Value| json!({ "spec": { "template": { "spec": { "nodeSelector": selector } } } });
+    slurm.patch(
+        CONTROLLER,
+        &template(json!({ "kubernetes.io/hostname": "nowhere" })),
+    )?;
+    let said = slurm.wait_condition("restapis/slurm", "Ready", "False", "")?;
+    ensure!(said.contains("0 of 2"), "{said}");
+    slurm.patch(CONTROLLER, &template(json!(null)))?;
+    slurm.wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")?;
+    ensure!(
+        slurm.get(&[CONTROLLER])?.pointer("/spec/template") == anywhere.pointer("/spec/template"),
+        "the Controller is not as it was"
+    );
+    let controller = slurm.get(&[CONTROLLER])?;
+    condition(&controller, "Ready").map(drop)
+}
