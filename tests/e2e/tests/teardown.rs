@@ -1,0 +1,63 @@
+//! A cluster is taken away: by helm, which waits for jobs, and with its namespace, which waits for nobody.
+
+use anyhow::{Result, ensure};
+use e2e::slurm::Slurm;
+use e2e::{cluster, eventually, kubectl, run};
+
+const ONE_WORKER: &str = "nodesets: { cpu: { replicas: 1 } }";
+const KINDS: &str =
+    "controllers.slinky.slurm.net,nodesets,loginsets,restapis,accountings,tokens.slinky.slurm.net,pods";
+
+#[test]
+fn helm_uninstall_lets_a_job_end_and_then_ends_itself() -> Result<()> {
+    let slurm = Slurm::install_ready("uninstall", ONE_WORKER, 1)?;
+    let job = slurm.sbatch(&[], "sleep 3600")?;
+    slurm.wait_job(&job, "RUNNING")?;
+    let started = slurm.job_field(&job, "StartTime")?;
+    run(cluster()?
+        .helm()
+        .args(["uninstall", "slurm", "--namespace", &slurm.space.name]))?;
+    let said = slurm.wait_condition(
+        "controllers.slinky.slurm.net/slurm",
+        "Terminating",
+        "True",
+        "InUse",
+    )?;
+    ensure!(said.contains("NodeSet slurm-worker-cpu"), "{said}");
+    eventually("the worker takes no more jobs", || {
+        let state = slurm.node_field("cpu-0", "State")?;
+        ensure!(state.contains("DRAIN"), "cpu-0 is {state}");
+        Ok(())
+    })?;
+    ensure!(
+        slurm.job_state(&job)? == "RUNNING" && slurm.job_field(&job, "StartTime")? == started,
+        "the job did not go on"
+    );
+    slurm.controller(&["scancel", &job])?;
+    eventually("everything is gone", || {
+        let left = slurm.space.kubectl(&["get", KINDS, "--output=name"])?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    })?;
+    // State and keys stay, as they must for a later installation.
+    let kept = slurm.space.kubectl(&["get", "pvc,secrets", "--output=name"])?;
+    ensure!(
+        kept.contains("statesave-slurm-controller-0") && kept.contains("secret/slurm-auth-slurm"),
+        "{kept}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_deleted_namespace_goes_even_with_a_job_in_it() -> Result<()> {
+    let slurm = Slurm::install_ready("gone", ONE_WORKER, 1)?;
+    let job = slurm.sbatch(&[], "sleep 3600")?;
+    slurm.wait_job(&job, "RUNNING")?;
+    let name = &slurm.space.name;
+    kubectl(&["delete", "namespace", name, "--wait=false"])?;
+    eventually("the namespace is gone", || {
+        let left = kubectl(&["get", "namespace", name, "--ignore-not-found", "--output=yaml"])?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    })
+}
