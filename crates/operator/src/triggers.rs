@@ -118,7 +118,12 @@ impl Triggers {
         for owner in child.owner_references() {
             let key = Key::new(&namespace, &owner.name);
             match owner.kind.as_str() {
-                "Controller" => self.queues.controller.add(key),
+                // slurmrestd runs with the configuration that a Controller makes.
+                "Controller" => {
+                    let restapis = self.caches.restapis.find(CONTROLLER, &key.to_string());
+                    Self::add_all(&self.queues.restapi, &restapis);
+                    self.queues.controller.add(key);
+                }
                 "Accounting" => self.queues.accounting.add(key),
                 "RestApi" => self.queues.restapi.add(key),
                 "LoginSet" => self.queues.loginset.add(key),
