@@ -184,7 +184,10 @@ pub async fn apply(
 /// that cannot start would keep its own correction from coming.
 pub async fn replace_stuck(writer: &Writer, live: &Live) -> Result<(), Error> {
     for pod in stuck(live) {
-        tracing::info!(pod = pod.name_any(), "replacing a pod of an older template that is not ready");
+        tracing::info!(
+            pod = pod.name_any(),
+            "replacing a pod of an older template that is not ready"
+        );
         writer.delete(pod.as_ref()).await.map_err(Error::Apply)?;
     }
     Ok(())
@@ -200,7 +203,11 @@ fn stuck(live: &Live) -> Vec<&Arc<Pod>> {
     let Some(newest) = newest.filter(|_| seen) else {
         return vec![];
     };
-    let is_old = |pod: &Pod| pod.labels().get(REVISION).is_some_and(|revision| revision != newest);
+    let is_old = |pod: &Pod| {
+        pod.labels()
+            .get(REVISION)
+            .is_some_and(|revision| revision != newest)
+    };
     live.pods
         .iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_none() && is_old(pod) && !is_ready(pod))
