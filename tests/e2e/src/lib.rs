@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use testbed::Cluster;
 
+pub mod audit;
 pub mod network_policy;
 pub mod operator;
 pub mod slurm;

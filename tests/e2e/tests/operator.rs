@@ -1,0 +1,244 @@
+//! The operator itself: away, silent, doubled, killed. These tests change what all others rely on, so they run alone.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::slurm::{Slurm, condition};
+use e2e::{audit, cluster, eventually, get, kubectl, run};
+use serde_json::Value;
+use testbed::layout::Node;
+
+const HOME: &str = "--namespace=slurm-operator";
+const DEPLOYMENT: &str = "deployment/slurm-operator";
+const PODS: &str = "--selector=app.kubernetes.io/name=slurm-operator";
+
+/// As many operators as the test wants; one again when it ends.
+struct Replicas;
+
+impl Replicas {
+    fn scale(count: usize) -> Result<Self> {
+        kubectl(&[HOME, "scale", DEPLOYMENT, &format!("--replicas={count}")])?;
+        let guard = Self;
+        eventually(&format!("{count} operators"), || {
+            let pods = operators()?;
+            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            ensure!(
+                pods.len() == count && ready == count,
+                "{ready} of {} are ready",
+                pods.len()
+            );
+            Ok(())
+        })?;
+        Ok(guard)
+    }
+}
+
+impl Drop for Replicas {
+    fn drop(&mut self) {
+        let _ = kubectl(&[HOME, "scale", DEPLOYMENT, "--replicas=1"]);
+        let _ = kubectl(&[HOME, "rollout", "status", DEPLOYMENT, "--timeout=180s"]);
+    }
+}
+
+fn operators() -> Result<Vec<Value>> {
+    let pods = get(&[HOME, "pods", PODS])?;
+    let items = pods.pointer("/items").and_then(Value::as_array);
+    Ok(items.cloned().unwrap_or_default())
+}
+
+fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready").is_ok_and(|ready| ready["status"] == "True")
+}
+
+fn leader() -> Result<String> {
+    let lease = get(&[HOME, "lease", "slurm-operator"])?;
+    let holder = lease.pointer("/spec/holderIdentity").and_then(Value::as_str);
+    holder
+        .filter(|holder| !holder.is_empty())
+        .map(str::to_owned)
+        .context("nobody leads")
+}
+
+/// Runs a command on the quick start's login node, or beside its slurmctld.
+fn in_quick_start(pod: &str, words: &[&str]) -> Result<String> {
+    kubectl(&[&["--namespace=slurm", "exec", pod, "--"], words].concat())
+}
+
+#[test]
+fn slurm_works_while_the_operator_is_away() -> Result<()> {
+    let away = Replicas::scale(0)?;
+    let slurmctld = ["--namespace=slurm", "pod", "slurm-controller-0"];
+    let uid = |pod: Value| pod.pointer("/metadata/uid").map(ToString::to_string);
+    let before = uid(get(&slurmctld)?);
+    kubectl(&["--namespace=slurm", "delete", "pod", "slurm-controller-0"])?;
+    eventually("another slurmctld", || {
+        let pod = get(&slurmctld)?;
+        ensure!(is_ready(&pod), "it is not ready");
+        ensure!(uid(pod) != before, "it is the old one");
+        Ok(())
+    })?;
+    let printed = eventually("a job runs", || {
+        in_quick_start(
+            "deployment/slurm-login-users",
+            &["timeout", "30", "srun", "hostname"],
+        )
+    })?;
+    ensure!(printed.trim().starts_with("cpu-"), "{printed}");
+
+    // A rotated key arrives without anybody's help, when the kubelet comes round to it.
+    let begun = Instant::now();
+    let key = format!(
+        "a-key-of-{:?}-that-nobody-had-before",
+        std::time::SystemTime::UNIX_EPOCH.elapsed()?
+    );
+    let patch = serde_json::json!({ "stringData": { "jwt.key": key } }).to_string();
+    kubectl(&[
+        "--namespace=slurm",
+        "patch",
+        "secret",
+        "slurm-auth-jwt",
+        "--patch",
+        &patch,
+    ])?;
+    let status =
+        "exec 3<>/dev/tcp/127.0.0.1/6816 && printf 'GET /v1/status HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3";
+    let digest =
+        run(std::process::Command::new("bash").args(["-c", &format!("printf %s '{key}' | sha256sum")]))?;
+    let digest = digest.split_whitespace().next().context("no digest")?.to_owned();
+    eventually("slurmctld goes by the new key", || {
+        let said = in_quick_start("slurm-controller-0", &["bash", "-c", status])?;
+        ensure!(said.contains(&digest), "{said}");
+        Ok(())
+    })?;
+    println!(
+        "without the operator a rotated JWT key was in use after {:.0} s",
+        begun.elapsed().as_secs_f32()
+    );
+    drop(away);
+    eventually("the operator reaches Slurm with the new key", || {
+        let nodesets = get(&[
+            "--namespace=slurm",
+            "nodesets.slinky.slurm.net",
+            "slurm-worker-cpu",
+        ])?;
+        ensure!(condition(&nodesets, "Ready")?["status"] == "True", "not ready");
+        Ok(())
+    })
+}
+
+#[test]
+fn another_replica_takes_over_from_a_leader_that_is_lost() -> Result<()> {
+    let _two = Replicas::scale(2)?;
+    let before = eventually("a leader", leader)?;
+    let begun = Instant::now();
+    kubectl(&[HOME, "delete", "pod", &before, "--force", "--grace-period=0"])?;
+    let after = eventually("another leader", || {
+        let now = leader()?;
+        ensure!(now != before, "{now} still leads");
+        Ok(now)
+    })?;
+    println!(
+        "{after} led {:.1} s after the leader's pod was taken away",
+        begun.elapsed().as_secs_f32()
+    );
+    Ok(())
+}
+
+fn writes_while_idle(window: Duration) -> Result<()> {
+    let settled = || -> Result<()> {
+        let mark = audit::mark()?;
+        std::thread::sleep(Duration::from_secs(5));
+        let busy: Vec<_> = writes_since(mark)?;
+        ensure!(busy.is_empty(), "{busy:?}");
+        Ok(())
+    };
+    eventually("the operator has nothing to do", settled)?;
+    let mark = audit::mark()?;
+    std::thread::sleep(window);
+    let written = writes_since(mark)?;
+    ensure!(written.is_empty(), "an idle operator writes: {written:?}");
+    // The Lease shows that it was there.
+    let renewed = audit::since(mark)?
+        .iter()
+        .filter(|call| call.user == audit::OPERATOR && call.resource == "leases")
+        .count();
+    ensure!(renewed > 0, "no operator was there");
+    Ok(())
+}
+
+/// What the operator wrote for the quick start's Slurm.
+fn writes_since(mark: audit::Mark) -> Result<Vec<audit::Call>> {
+    Ok(audit::since(mark)?
+        .into_iter()
+        .filter(|call| call.user == audit::OPERATOR && call.is_write() && call.resource != "leases")
+        .filter(|call| call.namespace == "slurm" || call.namespace.is_empty())
+        .collect())
+}
+
+#[test]
+fn an_idle_operator_writes_nothing() -> Result<()> {
+    writes_while_idle(Duration::from_mins(1))
+}
+
+#[test]
+fn an_idle_operator_writes_nothing_soak() -> Result<()> {
+    writes_while_idle(Duration::from_mins(5))
+}
+
+/// Kills the operator's process, as a lack of memory would.
+fn kill_operator() -> Result<()> {
+    let pods = operators()?;
+    let pod = pods.first().context("no operator")?;
+    let field = |path: &str| {
+        pod.pointer(path)
+            .and_then(Value::as_str)
+            .with_context(|| format!("no {path}"))
+    };
+    let id = field("/status/containerStatuses/0/containerID")?.trim_start_matches("containerd://");
+    let node = Node::from_name(field("/spec/nodeName")?).context("not a machine of the testbed")?;
+    let mut kill = cluster()?.in_node(node)?;
+    kill.args([
+        "ctr",
+        "--namespace",
+        "k8s.io",
+        "tasks",
+        "kill",
+        "--signal",
+        "SIGKILL",
+        id,
+    ]);
+    run(&mut kill).map(drop)
+}
+
+fn killed_while_it_creates(times: u32) -> Result<()> {
+    let slurm = Slurm::install("killed", "nodesets: { cpu: { replicas: 1 } }")?;
+    let mut killed = 0;
+    while killed < times {
+        // Instants spread over the creation, a different one after each start.
+        std::thread::sleep(Duration::from_millis(u64::from(killed % 10) * 300));
+        if kill_operator().is_ok() {
+            killed += 1;
+        }
+    }
+    slurm.wait_idle(1)?;
+    slurm.wait_condition(
+        "controllers.slinky.slurm.net/slurm",
+        "ConfigApplied",
+        "True",
+        "AsSpecified",
+    )?;
+    eventually("a job runs", || {
+        slurm.login(&["timeout", "30", "srun", "hostname"])
+    })
+    .map(drop)
+}
+
+#[test]
+fn an_operator_that_is_killed_while_it_creates_a_cluster_ends_its_work() -> Result<()> {
+    killed_while_it_creates(3)
+}
+
+#[test]
+fn an_operator_that_is_killed_fifty_times_ends_its_work_soak() -> Result<()> {
+    killed_while_it_creates(50)
+}
