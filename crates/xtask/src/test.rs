@@ -147,6 +147,9 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
         Build::Release
     };
     let running = cluster::start(progress, &options.name, 3, 0, build)?;
+    // A login node is tried as its users do.
+    let log = cache.root().join("logs/apt.log");
+    testbed::host::ensure_packages(progress, &log, &["openssh-client"])?;
     let helm_3 = binaries::helm_3(cache, progress)?;
     runner.env("KEELSON_TEST_HELM_3", helm_3);
     let result = slurm::install(&slurm::Target::testbed(&running), progress)
