@@ -7,12 +7,15 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service},
     policy::v1::PodDisruptionBudget,
 };
+use keelson_api::well_known::{app, label};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use keelson_runtime::{Cache, Key};
 use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 
 /// Children by `namespace/kind/name` of the controlling owner.
 pub const OWNER: &str = "owner";
+/// Workers that nobody is in charge of, by `namespace/name` of the NodeSet that their labels name.
+pub const ORPHAN: &str = "orphan";
 /// Objects by `namespace/name` of the Controller that they belong to.
 pub const CONTROLLER: &str = "controller";
 /// Pods by the node that they run on.
@@ -64,7 +67,7 @@ impl Default for Caches {
             stateful_sets: cache(&[(OWNER, owner_of)]),
             deployments: cache(&[(OWNER, owner_of)]),
             services: cache(&[(OWNER, owner_of)]),
-            pods: cache(&[(OWNER, owner_of), (NODE, node_of)]),
+            pods: cache(&[(OWNER, owner_of), (NODE, node_of), (ORPHAN, orphan_of)]),
             nodes: cache(&[]),
             claims: cache(&[(OWNER, owner_of)]),
             disruption_budgets: cache(&[(OWNER, owner_of)]),
@@ -147,6 +150,17 @@ fn owner_of<K: ResourceExt>(child: &K) -> Vec<String> {
         .filter(|owner| owner.controller == Some(true))
         .map(|owner| owned_by_value(&owner.kind, &namespace, &owner.name))
         .collect()
+}
+
+fn orphan_of(pod: &Pod) -> Vec<String> {
+    let in_charge = pod
+        .owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true));
+    let labels = pod.labels();
+    let is_worker = labels.get(label::APP).is_some_and(|app| app == app::SLURMD);
+    let instance = labels.get(label::INSTANCE).filter(|_| is_worker && !in_charge);
+    instance.into_iter().map(|name| sibling(pod, name)).collect()
 }
 
 fn node_of(pod: &Pod) -> Vec<String> {

@@ -141,6 +141,13 @@ impl Triggers {
             .add(Key::new(pod.namespace().unwrap_or_default(), instance));
     }
 
+    /// A worker changed: the NodeSet that its labels name.
+    pub fn worker_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
+        self.queues
+            .nodeset
+            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
+    }
+
     /// A pod of slurmdbd changed: the same.
     pub fn slurmdbd_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
         self.queues

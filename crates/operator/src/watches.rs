@@ -79,6 +79,8 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         match (label(label::APP), label(label::INSTANCE)) {
             (Some(app::SLURMCTLD), Some(instance)) => on.slurmctld_pod(pod, instance),
             (Some(app::SLURMDBD), Some(instance)) => on.slurmdbd_pod(pod, instance),
+            // Even if nobody is in charge of it yet.
+            (Some(app::SLURMD), Some(instance)) => on.worker_pod(pod, instance),
             _ => {}
         }
     });

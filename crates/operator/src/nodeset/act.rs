@@ -17,10 +17,12 @@ use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use super::{
-    build::{Template, build_pod, build_pod_on},
-    facts::{Plan, PodId, Step},
+    build::{Place, Template, build_pod, build_pod_on},
+    claims,
+    facts::{ClaimOwner, Plan, PodId, Step},
 };
 use crate::{
+    children::metadata::owned_by,
     context::Context,
     slurm::{
         control::{self, Change, Control},
@@ -29,8 +31,14 @@ use crate::{
     watches::prune_pod,
 };
 
-/// Annotations or labels of a merge patch.
-type Fields = Map<String, Value>;
+/// What is to be changed of a pod's metadata in one patch.
+#[derive(Debug, Default)]
+struct Patch {
+    annotations: Map<String, Value>,
+    labels: Map<String, Value>,
+    /// We take charge of it.
+    owner: bool,
+}
 
 /// Calls to the API server at the same time.
 const AT_ONCE: usize = 32;
@@ -73,6 +81,20 @@ pub enum StepError {
         #[source]
         source: control::Error,
     },
+    #[error("cannot create claim {claim}")]
+    CreateClaim {
+        claim: String,
+        #[source]
+        source: apply::Error,
+    },
+    #[error("cannot change the owner of claim {claim}")]
+    OwnClaim {
+        claim: String,
+        #[source]
+        source: apply::Error,
+    },
+    #[error("claim {claim} of a former worker is being deleted; its successor waits")]
+    ClaimGoing { claim: String },
     #[error("worker {pod} cannot be built: {why}")]
     NoTemplate { pod: String, why: String },
 }
@@ -102,6 +124,8 @@ pub struct Act<'a> {
     pub nodeset: &'a NodeSet,
     /// Absent when workers cannot be built now; then none is created.
     pub template: Result<&'a Template, String>,
+    /// What workers made now are marked with.
+    pub revision: &'a str,
     pub slurm: Option<Arc<dyn Control>>,
 }
 
@@ -119,9 +143,11 @@ impl Act<'_> {
         let mut acted = Acted::default();
         let (patched, held) = self.patch(&plan.steps).await;
         acted.take(patched);
+        let (owned, kept) = self.own_claims(&plan.steps).await;
+        acted.take(owned);
         acted.take(self.change_slurm(&plan.steps, &held).await);
         acted.take(self.show_conditions(&plan.steps).await);
-        acted.take(self.remove(&plan.steps).await);
+        acted.take(self.remove(&plan.steps, &kept).await);
         acted.take(self.create(&plan.steps).await);
         acted
     }
@@ -143,32 +169,35 @@ impl Act<'_> {
 
     /// One patch per pod. Also tells which Slurm nodes must not be drained, because their intent could not be written.
     async fn patch(&self, steps: &[Step]) -> (Vec<Result<(), StepError>>, Vec<NodeName>) {
-        let mut patches: BTreeMap<PodId, (Fields, Fields)> = BTreeMap::new();
+        let mut patches: BTreeMap<PodId, Patch> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Intend { pod, intent } => {
-                    let (annotations, _) = patches.entry(pod.clone()).or_default();
+                    let Patch { annotations, .. } = patches.entry(pod.clone()).or_default();
                     annotations.insert(annotation::DRAIN_CAUSE.into(), json!(intent.cause.word()));
                     annotations.insert(annotation::DRAIN_SINCE.into(), json!(intent.since.to_string()));
                 }
+                Step::Adopt { pod } => {
+                    patches.entry(pod.clone()).or_default().owner = true;
+                }
                 Step::Forget { pod } => {
-                    let (annotations, _) = patches.entry(pod.clone()).or_default();
+                    let Patch { annotations, .. } = patches.entry(pod.clone()).or_default();
                     annotations.insert(annotation::DRAIN_CAUSE.into(), Value::Null);
                     annotations.insert(annotation::DRAIN_SINCE.into(), Value::Null);
                 }
                 Step::Topology { pod, topology } => {
-                    let (annotations, _) = patches.entry(pod.clone()).or_default();
+                    let Patch { annotations, .. } = patches.entry(pod.clone()).or_default();
                     annotations.insert(annotation::TOPOLOGY_SPEC.into(), json!(topology));
                 }
                 Step::Deadline { pod, at } => {
-                    let (annotations, _) = patches.entry(pod.clone()).or_default();
+                    let Patch { annotations, .. } = patches.entry(pod.clone()).or_default();
                     annotations.insert(
                         annotation::POD_DEADLINE.into(),
                         json!(at.map(|at| at.to_string())),
                     );
                 }
                 Step::Protect { pod, protected } => {
-                    let (_, labels) = patches.entry(pod.clone()).or_default();
+                    let Patch { labels, .. } = patches.entry(pod.clone()).or_default();
                     let value = if *protected { json!("true") } else { Value::Null };
                     labels.insert(label::POD_PROTECT.into(), value);
                 }
@@ -176,8 +205,8 @@ impl Act<'_> {
             }
         }
         let results: Vec<(PodId, Result<(), StepError>)> = stream::iter(patches)
-            .map(|(id, (annotations, labels))| async move {
-                let result = self.patch_pod(&id, annotations, labels).await;
+            .map(|(id, patch)| async move {
+                let result = self.patch_pod(&id, patch).await;
                 (id, result)
             })
             .buffer_unordered(AT_ONCE)
@@ -192,14 +221,20 @@ impl Act<'_> {
         (results.into_iter().map(|(_, result)| result).collect(), held)
     }
 
-    async fn patch_pod(
-        &self,
-        id: &PodId,
-        annotations: Map<String, Value>,
-        labels: Map<String, Value>,
-    ) -> Result<(), StepError> {
+    async fn patch_pod(&self, id: &PodId, patch: Patch) -> Result<(), StepError> {
+        let Patch {
+            annotations,
+            labels,
+            owner,
+        } = patch;
         let Some(pod) = self.pod(id) else { return Ok(()) };
         let mut metadata = Map::new();
+        if owner {
+            let mut owners: Vec<Value> = pod.owner_references().iter().map(|owner| json!(owner)).collect();
+            owners.push(owned_by(self.nodeset));
+            metadata.insert("ownerReferences".into(), json!(owners));
+            metadata.insert("resourceVersion".into(), json!(pod.resource_version()));
+        }
         if !annotations.is_empty() {
             metadata.insert("annotations".into(), Value::Object(annotations));
         }
@@ -334,8 +369,88 @@ impl Act<'_> {
             .await
     }
 
-    async fn remove(&self, steps: &[Step]) -> Vec<Result<(), StepError>> {
-        stream::iter(steps.to_vec())
+    /// Also tells which pods must not go, because their claims would be left behind against the user's will.
+    async fn own_claims(&self, steps: &[Step]) -> (Vec<Result<(), StepError>>, Vec<PodId>) {
+        let mut results = Vec::new();
+        let mut kept = Vec::new();
+        for step in steps {
+            let Step::OwnClaim { pod, claim, owner } = step else {
+                continue;
+            };
+            let result = self.own_claim(pod, claim, owner).await;
+            if result.is_err() && *owner == ClaimOwner::Pod(pod.clone()) {
+                kept.push(pod.clone());
+            }
+            results.push(result);
+        }
+        (results, kept)
+    }
+
+    async fn own_claim(&self, pod: &PodId, name: &str, owner: &ClaimOwner) -> Result<(), StepError> {
+        let claims = &self.context.caches.claims;
+        let Some(claim) = claims.get(&self.here(name)) else {
+            return Ok(());
+        };
+        let patch = json!({ "metadata": {
+            "ownerReferences": claims::owner_references(self.nodeset, pod, &claim, owner),
+            "resourceVersion": claim.resource_version(),
+        } });
+        match self.writer.merge(claim.as_ref(), patch).await {
+            Ok(written) => {
+                claims.upsert(written);
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(source) => Err(StepError::OwnClaim {
+                claim: name.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    fn here(&self, name: &str) -> Key {
+        Key::new(self.nodeset.namespace().unwrap_or_default(), name)
+    }
+
+    /// The worker's claims exist and stay.
+    async fn ensure_claims(&self, identity: &str) -> Result<(), StepError> {
+        let caches = &self.context.caches;
+        for desired in claims::build_claims(self.nodeset, identity) {
+            let key = desired.key();
+            let is_there = |uid: &str| {
+                let pods = caches.pods.all();
+                pods.iter().any(|pod| pod.uid().as_deref() == Some(uid))
+            };
+            if let Some(live) = caches.claims.get(&key) {
+                if live.metadata.deletion_timestamp.is_some() || claims::is_orphan_of_a_pod(&live, is_there) {
+                    return Err(StepError::ClaimGoing { claim: key.name });
+                }
+                continue;
+            }
+            match self.writer.create(&desired).await {
+                Ok(claim) => {
+                    caches.claims.upsert(claim);
+                }
+                Err(error) if error.is_already_exists() => {}
+                Err(source) => {
+                    return Err(StepError::CreateClaim {
+                        claim: key.name,
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, steps: &[Step], kept: &[PodId]) -> Vec<Result<(), StepError>> {
+        let removes = steps.iter().filter(|step| match step {
+            Step::Discard { pod } | Step::Replace { pod, .. } | Step::Retire { pod, .. } => {
+                !kept.contains(pod)
+            }
+            _ => false,
+        });
+        stream::iter(removes.cloned().collect::<Vec<_>>())
             .map(|step| async move {
                 match step {
                     Step::Discard { pod } => Some(self.delete_pod(&pod).await),
@@ -402,7 +517,9 @@ impl Act<'_> {
         stream::iter(steps.to_vec())
             .map(|step| async move {
                 match step {
-                    Step::Create { ordinal } => Some(self.create_ordinal(ordinal).await),
+                    Step::Create { ordinal, machine } => {
+                        Some(self.create_ordinal(ordinal, machine.as_deref()).await)
+                    }
                     Step::CreateOn { machine, hostname } => Some(self.create_on(&machine, &hostname).await),
                     _ => None,
                 }
@@ -413,19 +530,25 @@ impl Act<'_> {
             .await
     }
 
-    async fn create_ordinal(&self, ordinal: u32) -> Result<(), StepError> {
+    async fn create_ordinal(&self, ordinal: u32, machine: Option<&str>) -> Result<(), StepError> {
         let ordinal = i32::try_from(ordinal).unwrap_or(i32::MAX);
         let name = self.nodeset.pod_name(ordinal);
         let template = self.template(&name)?;
-        self.create_pod(&name, &build_pod(self.nodeset, template, ordinal))
+        self.ensure_claims(&self.nodeset.padded_ordinal(ordinal)).await?;
+        let place = Place {
+            revision: self.revision,
+            machine,
+        };
+        self.create_pod(&name, &build_pod(self.nodeset, template, ordinal, place))
             .await
     }
 
     async fn create_on(&self, machine: &str, hostname: &str) -> Result<(), StepError> {
         let name = format!("{} on {machine}", self.nodeset.name_any());
         let template = self.template(&name)?;
-        self.create_pod(&name, &build_pod_on(self.nodeset, template, machine, hostname))
-            .await
+        self.ensure_claims(hostname).await?;
+        let pod = build_pod_on(self.nodeset, template, self.revision, machine, hostname);
+        self.create_pod(&name, &pod).await
     }
 
     fn template(&self, pod: &str) -> Result<&Template, StepError> {

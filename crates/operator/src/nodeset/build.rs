@@ -12,12 +12,12 @@ use keelson_api::{
         port, slurm, volume as volumes,
     },
 };
-use keelson_runtime::apply::{Desired, hash};
+use keelson_runtime::apply::Desired;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use slurm_conf::sshd_config;
 
-use super::validate::Validated;
+use super::{claims, placement, revision::shaping, validate::Validated};
 use crate::children::{
     checksum, container as containers,
     metadata::{Metadata, owned_by, selector},
@@ -26,13 +26,6 @@ use crate::children::{
     volume,
 };
 
-/// Labels that say which chart made the object: a new chart version is no reason to restart workers.
-const COSMETIC: [&str; 4] = [
-    "helm.sh/chart",
-    "app.kubernetes.io/version",
-    "app.kubernetes.io/managed-by",
-    "app.kubernetes.io/part-of",
-];
 /// Longer than any worker needs to say goodbye to slurmctld; longer than Kubernetes' default of 30 s, in which an epilog
 /// may not end.
 const PRE_STOP: &str =
@@ -43,8 +36,8 @@ const PRE_STOP: &str =
 pub struct Template {
     pub metadata: Metadata,
     pub spec: Value,
-    /// Hash of everything that shapes the pod.
-    pub revision: String,
+    /// Everything that shapes the pod: what a revision is made of.
+    pub inputs: Value,
 }
 
 pub fn build_template(validated: &Validated) -> Template {
@@ -87,15 +80,14 @@ pub fn build_template(validated: &Validated) -> Template {
     if !spec.oversubscribe_node {
         keep_apart(&mut pod_spec);
     }
-    let revision = revision(nodeset, validated, &pod_spec);
     Template {
+        inputs: inputs(nodeset, validated, &pod_spec),
         metadata,
         spec: pod_spec,
-        revision,
     }
 }
 
-fn worker_labels(nodeset: &NodeSet) -> Vec<(&'static str, String)> {
+pub fn worker_labels(nodeset: &NodeSet) -> Vec<(&'static str, String)> {
     vec![
         (label::APP, app::SLURMD.to_owned()),
         (label::INSTANCE, nodeset.name_any()),
@@ -105,77 +97,95 @@ fn worker_labels(nodeset: &NodeSet) -> Vec<(&'static str, String)> {
 }
 
 /// Everything that a running worker cannot take in: the pod's spec and the user's own labels and annotations on it.
-fn revision(nodeset: &NodeSet, validated: &Validated, pod_spec: &Value) -> String {
-    let user = nodeset
-        .spec
+fn inputs(nodeset: &NodeSet, validated: &Validated, pod_spec: &Value) -> Value {
+    let spec = &nodeset.spec;
+    let user = spec
         .template
         .as_ref()
         .and_then(|template| template.metadata.clone())
         .unwrap_or_default();
-    let shaping = |map: Option<std::collections::BTreeMap<String, String>>| -> Value {
-        let map = map.unwrap_or_default().into_iter();
-        json!(
-            map.filter(|(key, _)| !COSMETIC.contains(&key.as_str()))
-                .collect::<std::collections::BTreeMap<_, _>>()
-        )
-    };
-    let inputs = json!({
+    let mut inputs = json!({
         "spec": pod_spec,
         "labels": shaping(user.labels),
         "annotations": shaping(user.annotations),
         "hostname": nodeset.hostname_prefix(),
-        "padding": nodeset.spec.ordinal_padding,
+        "padding": spec.ordinal_padding,
         "slurmKey": validated.slurm_key_hash,
         "sssd": validated.sssd.as_ref().map(|(_, hash)| hash),
-        "sshd": nodeset.spec.ssh.as_ref().and_then(|ssh| ssh.extra_sshd_config.clone()),
+        "sshd": spec.ssh.as_ref().and_then(|ssh| ssh.extra_sshd_config.clone()),
     });
-    hash(&inputs).chars().take(10).collect()
+    let claims = claims::names(nodeset, "");
+    if let (false, Value::Object(fields)) = (claims.is_empty(), &mut inputs) {
+        fields.insert("claims".into(), json!(claims));
+    }
+    inputs
+}
+
+/// What makes one worker different from another.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    pub revision: &'a str,
+    /// The only machine that it may run on.
+    pub machine: Option<&'a str>,
 }
 
 /// The pod of one ordinal.
-pub fn build_pod(nodeset: &NodeSet, template: &Template, ordinal: i32) -> Desired<Pod> {
+pub fn build_pod(nodeset: &NodeSet, template: &Template, ordinal: i32, place: Place<'_>) -> Desired<Pod> {
     let name = nodeset.pod_name(ordinal);
     let hostname = nodeset.pod_hostname(ordinal);
     let labels = vec![
+        (label::REVISION_HASH, place.revision.to_owned()),
         (label::POD_NAME, name.clone()),
         (label::POD_INDEX, nodeset.padded_ordinal(ordinal)),
         (label::POD_HOSTNAME, hostname.clone()),
         (label::SCALING_MODE, ScalingMode::StatefulSet.as_str().to_owned()),
     ];
-    one_pod(
-        nodeset,
-        template,
-        ("name", &name),
-        &hostname,
-        labels,
-        template.spec.clone(),
-    )
+    let mut spec = template.spec.clone();
+    if let Some(machine) = place.machine {
+        bind(&mut spec, machine);
+    }
+    claims::mount(nodeset, &nodeset.padded_ordinal(ordinal), &mut spec);
+    one_pod(nodeset, template, ("name", &name), &hostname, labels, spec)
 }
 
 /// The pod of one machine. The scheduler binds it, so that quotas and priorities count; it may bind it nowhere else.
-pub fn build_pod_on(nodeset: &NodeSet, template: &Template, machine: &str, hostname: &str) -> Desired<Pod> {
+pub fn build_pod_on(
+    nodeset: &NodeSet,
+    template: &Template,
+    revision: &str,
+    machine: &str,
+    hostname: &str,
+) -> Desired<Pod> {
     let mut spec = template.spec.clone();
+    bind(&mut spec, machine);
     if let Value::Object(fields) = &mut spec {
-        let affinity = fields.entry("affinity").or_insert_with(|| json!({}));
-        if let Value::Object(affinity) = affinity {
-            let only_there = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
-                { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [machine] }] },
-            ] } });
-            affinity.insert("nodeAffinity".into(), only_there);
+        let tolerations = fields.entry("tolerations").or_insert_with(|| json!([]));
+        if let Value::Array(tolerations) = tolerations {
+            // Kubernetes would give up the pod of a machine that is silent for five minutes, and with it its jobs.
+            let stays = placement::SILENT
+                .map(|taint| json!({ "key": taint, "operator": "Exists", "effect": "NoExecute" }));
+            tolerations.extend(stays);
         }
     }
+    claims::mount(nodeset, hostname, &mut spec);
     let labels = vec![
+        (label::REVISION_HASH, revision.to_owned()),
         (label::POD_HOSTNAME, hostname.to_owned()),
         (label::SCALING_MODE, ScalingMode::DaemonSet.as_str().to_owned()),
     ];
-    one_pod(
-        nodeset,
-        template,
-        ("generateName", &nodeset.pod_generate_name()),
-        hostname,
-        labels,
-        spec,
-    )
+    let name = nodeset.pod_generate_name();
+    one_pod(nodeset, template, ("generateName", &name), hostname, labels, spec)
+}
+
+fn bind(pod_spec: &mut Value, machine: &str) {
+    let Value::Object(fields) = pod_spec else { return };
+    let affinity = fields.entry("affinity").or_insert_with(|| json!({}));
+    if let Value::Object(affinity) = affinity {
+        let only_there = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+            { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [machine] }] },
+        ] } });
+        affinity.insert("nodeAffinity".into(), only_there);
+    }
 }
 
 fn one_pod(
@@ -186,7 +196,6 @@ fn one_pod(
     mut labels: Vec<(&'static str, String)>,
     mut spec: Value,
 ) -> Desired<Pod> {
-    labels.push((label::REVISION_HASH, template.revision.clone()));
     // From birth: a worker must not be evicted in the moment between its first job and our noticing it.
     if nodeset.spec.workload_disruption_protection {
         labels.push((label::POD_PROTECT, "true".to_owned()));

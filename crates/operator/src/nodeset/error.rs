@@ -10,6 +10,8 @@ pub enum Error {
     Finalizer(#[source] apply::Error),
     #[error("cannot apply a child")]
     Apply(#[source] apply::Error),
+    #[error("cannot keep the history of revisions")]
+    Revision(#[source] apply::Error),
     #[error("{failed} of {all} steps failed")]
     Act {
         failed: usize,
@@ -26,7 +28,7 @@ impl ReconcileError for Error {
         match self {
             Self::Observe(_) => "ObserveFailed",
             Self::Finalizer(_) => keelson_api::well_known::event::SYNC_FINALIZER_FAILED,
-            Self::Apply(_) => keelson_api::well_known::reason::APPLY_FAILED,
+            Self::Apply(_) | Self::Revision(_) => keelson_api::well_known::reason::APPLY_FAILED,
             Self::Act { .. } => keelson_api::well_known::event::SYNC_FAILED,
             Self::Status(_) => "StatusFailed",
         }

@@ -1,9 +1,12 @@
 //! What `plan` decides on, and what it can decide. Values only.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
-use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
+use keelson_api::nodeset::{ClaimRetentionPolicy, DrainTimeoutAction, ScalingMode};
 
 use crate::slurm::facts::{NodeName, Slurm};
 
@@ -16,6 +19,37 @@ pub struct Observed {
     /// Kubernetes nodes by name.
     pub machines: BTreeMap<String, MachineFacts>,
     pub now: Timestamp,
+}
+
+impl Observed {
+    /// How many workers there ought to be.
+    pub fn desired(&self) -> usize {
+        desired(self.set.mode, self.set.replicas, &self.machines, &self.pods)
+    }
+}
+
+/// How many workers there ought to be. A machine that takes no new worker, such as one of the control plane, counts only
+/// while one is there.
+pub fn desired(
+    mode: ScalingMode,
+    replicas: u32,
+    machines: &BTreeMap<String, MachineFacts>,
+    pods: &[PodFacts],
+) -> usize {
+    match mode {
+        ScalingMode::StatefulSet => usize::try_from(replicas).unwrap_or(usize::MAX),
+        ScalingMode::DaemonSet => {
+            let held: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.target.as_deref()).collect();
+            machines
+                .iter()
+                .filter(|(name, machine)| match machine.fit {
+                    Fit::Run => true,
+                    Fit::Stay => held.contains(name.as_str()),
+                    Fit::No => false,
+                })
+                .count()
+        }
+    }
 }
 
 /// What the user asks for.
@@ -36,6 +70,9 @@ pub struct SetFacts {
     pub startup_limit: Option<u32>,
     /// Whether workers are protected from eviction.
     pub protect: bool,
+    pub claim_retention: ClaimRetentionPolicy,
+    /// The machine that each ordinal ran on last and goes back to; none unless the user wants that.
+    pub pins: BTreeMap<u32, String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +127,27 @@ pub struct PodFacts {
     /// What we wrote of when its jobs end.
     pub deadline: Option<Timestamp>,
     pub protected: bool,
+    /// Its claims that exist.
+    pub claims: Vec<ClaimFacts>,
+    /// Nobody is in charge of it, but it is one of ours by its labels and its name.
+    pub orphan: bool,
+}
+
+/// A claim of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimFacts {
+    pub name: String,
+    pub owner: ClaimOwner,
+    /// Somebody else is in charge of it.
+    pub foreign: bool,
+}
+
+/// With whom Kubernetes deletes a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimOwner {
+    Nobody,
+    Set,
+    Pod(PodId),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,6 +251,8 @@ pub enum Fit {
 pub enum Step {
     Create {
         ordinal: u32,
+        /// The machine that it is pinned to.
+        machine: Option<String>,
     },
     /// DaemonSet mode.
     CreateOn {
@@ -203,6 +263,16 @@ pub enum Step {
     Intend {
         pod: PodId,
         intent: Intent,
+    },
+    /// Take charge of a pod that nobody is in charge of.
+    Adopt {
+        pod: PodId,
+    },
+    /// Say with whom a claim of this pod is deleted.
+    OwnClaim {
+        pod: PodId,
+        claim: String,
+        owner: ClaimOwner,
     },
     /// Take the intent back.
     Forget {

@@ -4,22 +4,25 @@
 
 mod act;
 mod build;
+mod claims;
 mod error;
 mod facts;
 mod observe;
 mod perceive;
 mod placement;
 mod plan;
+mod revision;
 mod status;
 mod validate;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use keelson_api::{
     NodeSet,
-    well_known::{event, finalizer},
+    well_known::{event, finalizer, label},
 };
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
+use kube::ResourceExt;
 use serde_json::json;
 
 pub use error::Error;
@@ -53,28 +56,29 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(_), Err(error)) => Some(Problem::refused(chain(error))),
         (Ok(_), Ok(())) => None,
     };
+    let history = match &template {
+        Ok(template) => Some(record(&context, &writer, &read, template).await?),
+        Err(_) => None,
+    };
     // Without a template the workers of the last one stay as they are.
-    let before = nodeset
-        .status
-        .as_ref()
-        .map(|status| status.node_set_hash.clone())
-        .unwrap_or_default();
-    let revision = template
-        .as_ref()
-        .map_or(before, |template| template.revision.clone());
+    let before = nodeset.status.clone().unwrap_or_default();
+    let (revision, equal, collisions) = match history {
+        Some(history) => (history.newest, history.equal, Some(history.collisions)),
+        None => (before.node_set_hash, BTreeSet::new(), before.collision_count),
+    };
+    let worker = perceive::Worker {
+        revision: &revision,
+        equal: &equal,
+        pod_spec: template.as_ref().ok().map(|template| &template.spec),
+    };
     let controller_key = Key::new(&key.namespace, &nodeset.spec.controller_ref.name);
     let mut slurm = context.mirrors.slurm(&controller_key);
-    if perceive::needs_work(&read, &revision)
+    if perceive::needs_work(&read, &worker)
         && let Some(work) = context.mirrors.work(&controller_key).await
     {
         slurm = slurm.with_work(&work);
     }
     let now = context.clock.now();
-    let pod_spec = template.as_ref().ok().map(|template| &template.spec);
-    let worker = perceive::Worker {
-        revision: &revision,
-        pod_spec,
-    };
     let propagated = &context.settings.propagated_node_conditions;
     let observed = perceive::perceive(&read, &worker, slurm, propagated, now);
     // A set on its way out needs no template to go.
@@ -88,6 +92,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         writer: &writer,
         nodeset: &nodeset,
         template: template.as_ref().map_err(|problem| problem.message.clone()),
+        revision: &revision,
         slurm: context.mirrors.control(&controller_key),
     };
     let acted = act.run(&plan).await;
@@ -101,7 +106,13 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
             .events
             .warning(nodeset.as_ref(), reason, problem.message.clone());
     }
-    write_status(&context, &writer, &nodeset, &observed, &plan, problem.as_ref()).await?;
+    let seen = status::Seen {
+        observed: &observed,
+        plan: &plan,
+        problem: problem.as_ref(),
+        collisions,
+    };
+    write_status(&context, &writer, &nodeset, &seen).await?;
     shared.map_err(Error::Apply)?;
     let all = plan.steps.len();
     let failed = acted.failures.len();
@@ -115,6 +126,40 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         None if !plan.waits.is_empty() => Ok(Requeue::After(RECHECK)),
         None => Ok(plan.look_again.map_or(Requeue::OnChange, Requeue::After)),
     }
+}
+
+/// Has the revision of what workers are made from now on record before the first of them is made.
+async fn record(
+    context: &Context,
+    writer: &Writer,
+    read: &observe::Read,
+    template: &build::Template,
+) -> Result<revision::History, Error> {
+    let in_use = read
+        .pods
+        .iter()
+        .filter_map(|pod| pod.labels().get(label::REVISION_HASH).cloned())
+        .collect();
+    let history = revision::settle(&read.nodeset, &template.inputs, &read.revisions, &in_use);
+    let revisions = &context.caches.revisions;
+    if read.nodeset.metadata.deletion_timestamp.is_some() {
+        return Ok(history);
+    }
+    let written = match &history.write {
+        Some(revision::Write::Create(desired)) => Some(writer.create(desired).await),
+        Some(revision::Write::Change { revision, patch }) => {
+            Some(writer.merge(revision.as_ref(), patch.clone()).await)
+        }
+        None => None,
+    };
+    if let Some(written) = written {
+        revisions.upsert(written.map_err(Error::Revision)?);
+    }
+    for expired in &history.expired {
+        writer.delete(expired.as_ref()).await.map_err(Error::Revision)?;
+        revisions.remove(expired.as_ref());
+    }
+    Ok(history)
 }
 
 /// What all NodeSets of a cluster share, and sshd's configuration of this one.
@@ -162,11 +207,9 @@ async fn write_status(
     context: &Context,
     writer: &Writer,
     nodeset: &Arc<NodeSet>,
-    observed: &facts::Observed,
-    plan: &facts::Plan,
-    problem: Option<&Problem>,
+    seen: &status::Seen<'_>,
 ) -> Result<(), Error> {
-    let status = status::compute(nodeset, observed, plan, problem);
+    let status = status::compute(nodeset, seen);
     let written = writer
         .apply_status(nodeset.as_ref(), &json!(nodeset.status), &json!(status))
         .await

@@ -2,14 +2,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::{
+    apps::v1::ControllerRevision,
+    core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service},
+    policy::v1::PodDisruptionBudget,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use keelson_api::{Controller, NodeSet, nodeset::ScalingMode};
 use keelson_runtime::{Key, contents};
 use kube::ResourceExt;
 
+use super::{claims, perceive};
 use crate::{
-    caches::{CONTROLLER, OWNER, owned_by_value},
+    caches::{CONTROLLER, ORPHAN, OWNER, owned_by_value},
     context::Context,
     keys,
 };
@@ -28,6 +33,10 @@ pub struct Read {
     pub cluster_domain: String,
     pub pods: Vec<Arc<Pod>>,
     pub nodes: BTreeMap<String, Arc<Node>>,
+    /// The workers' claims that exist, by name.
+    pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    /// The NodeSet's own, and those that have a name like them.
+    pub revisions: Vec<Arc<ControllerRevision>>,
     pub live: Live,
 }
 
@@ -65,16 +74,21 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
         _ => None,
     };
     let owned = owned_by_value("NodeSet", &namespace, &nodeset.name_any());
-    let pods: Vec<Arc<Pod>> = caches
+    let is_ours = |owners: &[OwnerReference]| {
+        owners
+            .iter()
+            .any(|owner| Some(&owner.uid) == nodeset.metadata.uid.as_ref())
+    };
+    let mut pods: Vec<Arc<Pod>> = caches.pods.find(OWNER, &owned);
+    pods.retain(|pod| is_ours(pod.owner_references()));
+    let orphans = caches
         .pods
-        .find(OWNER, &owned)
-        .into_iter()
-        .filter(|pod| {
-            pod.owner_references()
-                .iter()
-                .any(|owner| Some(&owner.uid) == nodeset.metadata.uid.as_ref())
-        })
-        .collect();
+        .find(ORPHAN, &here(&nodeset.name_any()).to_string());
+    pods.extend(
+        orphans
+            .into_iter()
+            .filter(|pod| perceive::is_one_of(&nodeset, pod)),
+    );
     let nodes = match nodeset.spec.scaling_mode {
         ScalingMode::DaemonSet => caches
             .nodes
@@ -84,10 +98,27 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
             .collect(),
         ScalingMode::StatefulSet => pods
             .iter()
-            .filter_map(|pod| pod.spec.as_ref()?.node_name.clone())
+            .filter_map(|pod| perceive::target(pod))
+            .chain(perceive::pins(&nodeset).into_values())
             .filter_map(|name| Some((name.clone(), caches.nodes.get(&Key::new("", name))?)))
             .collect(),
     };
+    let claims = pods
+        .iter()
+        .flat_map(|pod| claims::names(&nodeset, &perceive::identity(&nodeset, pod)))
+        .filter_map(|name| Some((name.clone(), caches.claims.get(&here(&name))?)))
+        .collect();
+    let prefix = nodeset.pod_generate_name();
+    let revisions = caches
+        .revisions
+        .all()
+        .into_iter()
+        .filter(|revision| revision.namespace().as_deref() == Some(&namespace))
+        .filter(|revision| {
+            is_ours(revision.owner_references())
+                || (revision.owner_references().is_empty() && revision.name_any().starts_with(&prefix))
+        })
+        .collect();
     let ssh_config = if nodeset.spec.ssh_enabled() {
         context.config_map(&namespace, &nodeset.ssh_config_name()).await?
     } else {
@@ -102,6 +133,8 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
         cluster_domain: context.settings.cluster_domain.clone(),
         pods,
         nodes,
+        claims,
+        revisions,
         live: Live {
             workers_service: caches.services.get(&here(&nodeset.workers_service_name())),
             workers_budget: caches.disruption_budgets.get(&here(&nodeset.workers_pdb_name())),

@@ -1,6 +1,6 @@
 //! Turns what was read into the facts that `plan` decides on. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -13,7 +13,8 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::{
-    facts::{Cause, Fit, Intent, Leaving, MachineFacts, Observed, Phase, PodFacts, SetFacts, Strategy},
+    claims,
+    facts::{self, Cause, Fit, Intent, Leaving, MachineFacts, Observed, Phase, PodFacts, SetFacts, Strategy},
     observe::Read,
     placement,
 };
@@ -32,16 +33,14 @@ pub fn perceive(
         .iter()
         .map(|(name, node)| (name.clone(), machine_facts(node, worker.pod_spec, propagated)))
         .collect();
-    let desired = match read.nodeset.spec.scaling_mode {
-        ScalingMode::StatefulSet => u32::try_from(read.nodeset.spec.replicas).unwrap_or(0),
-        ScalingMode::DaemonSet => {
-            let fitting = machines.values().filter(|machine| machine.fit != Fit::No).count();
-            u32::try_from(fitting).unwrap_or(u32::MAX)
-        }
-    };
+    let pods: Vec<PodFacts> = read.pods.iter().map(|pod| worker_facts(read, worker, pod)).collect();
+    let spec = &read.nodeset.spec;
+    let replicas = u32::try_from(spec.replicas).unwrap_or(0);
+    let desired = facts::desired(spec.scaling_mode, replicas, &machines, &pods);
+    let desired = u32::try_from(desired).unwrap_or(u32::MAX);
     Observed {
         set: set_facts(&read.nodeset, worker.revision, desired),
-        pods: read.pods.iter().map(|pod| pod_facts(pod)).collect(),
+        pods,
         slurm,
         machines,
         now,
@@ -49,13 +48,13 @@ pub fn perceive(
 }
 
 /// Whether somebody leaves or is to leave, so that it matters what jobs do with the nodes.
-pub fn needs_work(read: &Read, revision: &str) -> bool {
+pub fn needs_work(read: &Read, worker: &Worker<'_>) -> bool {
     let spec = &read.nodeset.spec;
     let surplus = usize::try_from(spec.replicas).is_ok_and(|replicas| read.pods.len() > replicas);
     let old = |pod: &Pod| {
         pod.labels()
             .get(label::REVISION_HASH)
-            .is_none_or(|hash| hash != revision)
+            .is_none_or(|hash| hash != worker.revision && !worker.equal.contains(hash))
     };
     let leaving = |pod: &Pod| pod.annotations().contains_key(annotation::DRAIN_CAUSE);
     read.nodeset.metadata.deletion_timestamp.is_some()
@@ -67,6 +66,8 @@ pub fn needs_work(read: &Read, revision: &str) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub struct Worker<'a> {
     pub revision: &'a str,
+    /// Revisions under which the peer made the same.
+    pub equal: &'a BTreeSet<String>,
     /// Absent when none could be built.
     pub pod_spec: Option<&'a Value>,
 }
@@ -117,7 +118,65 @@ fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
             .max_concurrent_startup
             .and_then(|limit| u32::try_from(limit).ok()),
         protect: spec.workload_disruption_protection,
+        claim_retention: spec.claim_retention(),
+        pins: pins(nodeset),
     }
+}
+
+/// A pod with what only its NodeSet's surroundings tell of it.
+fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod) -> PodFacts {
+    let mut facts = pod_facts(pod);
+    // One that the peer made from the same is not made anew for being made by the peer.
+    if worker.equal.contains(&facts.revision) {
+        worker.revision.clone_into(&mut facts.revision);
+    }
+    let id = facts.id();
+    facts.claims = claims::names(&read.nodeset, &identity(&read.nodeset, pod))
+        .iter()
+        .filter_map(|name| read.claims.get(name))
+        .filter(|claim| claim.metadata.deletion_timestamp.is_none())
+        .map(|claim| claims::facts(&read.nodeset, &id, claim))
+        .collect();
+    facts
+}
+
+/// What makes a worker's claims its own: the padded ordinal, or its host name in DaemonSet mode.
+pub fn identity(nodeset: &NodeSet, pod: &Pod) -> String {
+    let facts = pod_facts(pod);
+    match facts.mode {
+        ScalingMode::StatefulSet => facts
+            .name
+            .strip_prefix(&nodeset.pod_generate_name())
+            .unwrap_or_default()
+            .to_owned(),
+        ScalingMode::DaemonSet => facts.node.0,
+    }
+}
+
+/// Whether a pod that nobody is in charge of is a worker of this NodeSet by its name. Its labels say so already.
+pub fn is_one_of(nodeset: &NodeSet, pod: &Pod) -> bool {
+    let prefix = nodeset.pod_generate_name();
+    match pod.labels().get(label::SCALING_MODE).map(String::as_str) {
+        Some("DaemonSet") => pod.metadata.generate_name.as_ref() == Some(&prefix),
+        _ => pod
+            .name_any()
+            .strip_prefix(&prefix)
+            .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|c| c.is_ascii_digit())),
+    }
+}
+
+/// The machine that each ordinal goes back to.
+pub fn pins(nodeset: &NodeSet) -> BTreeMap<u32, String> {
+    let spec = &nodeset.spec;
+    if !spec.pin_to_node || spec.scaling_mode != ScalingMode::StatefulSet {
+        return BTreeMap::new();
+    }
+    let known = nodeset.status.as_ref().and_then(|status| status.ordinal_to_node.as_ref());
+    known
+        .into_iter()
+        .flatten()
+        .filter_map(|(ordinal, machine)| Some((ordinal.parse().ok()?, machine.clone())))
+        .collect()
 }
 
 pub fn pod_facts(pod: &Pod) -> PodFacts {
@@ -200,6 +259,11 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
         protected: labels
             .get(label::POD_PROTECT)
             .is_some_and(|value| value == "true"),
+        claims: vec![],
+        orphan: !pod
+            .owner_references()
+            .iter()
+            .any(|owner| owner.controller == Some(true)),
         name,
     }
 }
@@ -290,7 +354,7 @@ fn slurm_conditions(pod: &Pod) -> BTreeMap<String, (String, Option<Timestamp>)> 
 }
 
 /// The machine that a pod runs on, or the only one that it may run on.
-fn target(pod: &Pod) -> Option<String> {
+pub fn target(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     if spec.node_name.is_some() {
         return spec.node_name.clone();

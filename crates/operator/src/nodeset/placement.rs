@@ -8,6 +8,10 @@ use serde_json::Value;
 
 use super::facts::Fit;
 
+/// Taints of a machine that does not answer. It may come back with its jobs still running, so that they are no reason to
+/// leave it; as with DaemonSets.
+pub const SILENT: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
 /// Judges a machine by the spec of a worker pod.
 pub fn fit(pod_spec: &Value, node: &Node) -> Fit {
     if !selected(pod_spec, node) || !affine(pod_spec, node) {
@@ -21,8 +25,8 @@ pub fn fit(pod_spec: &Value, node: &Node) -> Fit {
     let mut fit = Fit::Run;
     for taint in taints.filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint))) {
         match taint.effect.as_str() {
-            "NoExecute" => return Fit::No,
-            "NoSchedule" => fit = Fit::Stay,
+            "NoExecute" if !SILENT.contains(&taint.key.as_str()) => return Fit::No,
+            "NoExecute" | "NoSchedule" => fit = Fit::Stay,
             _ => {}
         }
     }
@@ -148,6 +152,12 @@ mod tests {
             "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] },
         } } });
         assert_eq!(fit(&spec, &node(&json!([]))), expected);
+    }
+
+    #[test]
+    fn a_machine_that_does_not_answer_keeps_its_worker() {
+        let taints = json!([{ "key": SILENT[1], "effect": "NoExecute" }]);
+        assert_eq!(fit(&json!({}), &node(&taints)), Fit::Stay);
     }
 
     #[rstest]

@@ -1,5 +1,7 @@
 //! What a person sees of a NodeSet. Pure.
 
+use std::collections::BTreeMap;
+
 use keelson_api::{
     NodeSet, NodeSetStatus,
     nodeset::ScalingMode,
@@ -15,12 +17,22 @@ use crate::{
     slurm::facts::{Slurm, SlurmNode},
 };
 
-pub fn compute(
-    nodeset: &NodeSet,
-    observed: &Observed,
-    plan: &Plan,
-    problem: Option<&Problem>,
-) -> NodeSetStatus {
+/// What a status is made from.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    pub observed: &'a Observed,
+    pub plan: &'a Plan,
+    pub problem: Option<&'a Problem>,
+    pub collisions: Option<i32>,
+}
+
+pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
+    let Seen {
+        observed,
+        plan,
+        problem,
+        collisions,
+    } = *seen;
     let before = nodeset.status.clone().unwrap_or_default();
     let pods = &observed.pods;
     let count = |n: usize| Some(i32::try_from(n).unwrap_or(i32::MAX));
@@ -36,14 +48,7 @@ pub fn compute(
                 .is_some_and(|since| observed.now.duration_since(since) >= min_ready)
         })
         .count();
-    let desired = match observed.set.mode {
-        ScalingMode::StatefulSet => usize::try_from(observed.set.replicas).unwrap_or(usize::MAX),
-        ScalingMode::DaemonSet => observed
-            .machines
-            .values()
-            .filter(|machine| machine.fit != Fit::No)
-            .count(),
-    };
+    let desired = observed.desired();
     let updated = pods
         .iter()
         .filter(|pod| !pod.terminating && pod.revision == observed.set.revision)
@@ -73,14 +78,14 @@ pub fn compute(
         slurm_drain: in_slurm(SlurmNode::draining),
         observed_generation: nodeset.metadata.generation,
         node_set_hash: observed.set.revision.clone(),
-        collision_count: before.collision_count,
+        collision_count: collisions.filter(|count| *count > 0),
         conditions: conditions::compute(
             &before.conditions,
             findings(observed, plan, problem, desired, available),
             nodeset.metadata.generation,
             observed.now,
         ),
-        ordinal_to_node: before.ordinal_to_node,
+        ordinal_to_node: ordinal_to_node(nodeset, observed),
         selector: format!(
             "{}={},{}={}",
             label::INSTANCE,
@@ -88,8 +93,38 @@ pub fn compute(
             label::APP,
             app::SLURMD
         ),
-        hostlist: before.hostlist,
+        hostlist: hostlist(observed),
     }
+}
+
+/// Where each ordinal runs or ran last. A machine that is gone or does not fit any more is forgotten.
+fn ordinal_to_node(nodeset: &NodeSet, observed: &Observed) -> Option<BTreeMap<String, String>> {
+    if !nodeset.spec.pin_to_node || observed.set.mode != ScalingMode::StatefulSet {
+        return None;
+    }
+    let fits = |machine: &String| {
+        let facts = observed.machines.get(machine);
+        facts.is_some_and(|facts| facts.fit != Fit::No)
+    };
+    let running = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.phase == Phase::Running && !pod.terminating)
+        .filter_map(|pod| Some((pod.ordinal?, pod.machine.clone()?)));
+    let known = observed.set.pins.clone().into_iter();
+    let map: BTreeMap<String, String> = known
+        .filter(|(_, machine)| fits(machine))
+        .chain(running)
+        .map(|(ordinal, machine)| (ordinal.to_string(), machine))
+        .collect();
+    Some(map)
+}
+
+/// The workers as Slurm calls them.
+fn hostlist(observed: &Observed) -> Option<String> {
+    let names = observed.pods.iter().map(|pod| pod.node.0.as_str());
+    let list = slurm_rest::Hostlist::from_names(names).ok()?;
+    (!list.is_empty()).then(|| list.to_string())
 }
 
 fn findings(

@@ -17,7 +17,7 @@ impl Draft<'_> {
     }
 
     fn choose_surplus(&mut self) {
-        let (now, slurm) = (self.observed.now, self.slurm());
+        let (now, slurm, machines) = (self.observed.now, self.slurm(), &self.observed.machines);
         let mut own: Vec<&mut Worker<'_>> = self
             .workers
             .iter_mut()
@@ -29,8 +29,15 @@ impl Draft<'_> {
         // Those that are leaving already come first, so that a busy afternoon does not move the drain around.
         own.sort_by_cached_key(|worker| (!worker.leaves_for_good(), rank(worker.facts, slurm)));
         for (position, worker) in own.into_iter().enumerate() {
+            let nowhere = |machine: &String| !machines.get(machine).is_some_and(|facts| facts.fit != Fit::No);
+            let pinned_nowhere = !worker.facts.started
+                && worker.facts.machine.is_none()
+                && worker.facts.target.as_ref().is_some_and(nowhere);
             if position < surplus {
                 worker.intend(Cause::ScaleIn, now);
+            } else if pinned_nowhere {
+                // The machine that it waits for is gone or does not fit any more; its successor goes elsewhere.
+                worker.intend(Cause::Unplaced, now);
             } else if worker.leaves_for_good() {
                 worker.intent = None;
             }
@@ -72,19 +79,6 @@ impl Draft<'_> {
         }
     }
 
-    /// How many workers there ought to be.
-    pub(super) fn desired(&self) -> usize {
-        match self.set.mode {
-            ScalingMode::StatefulSet => usize::try_from(self.set.replicas).unwrap_or(usize::MAX),
-            ScalingMode::DaemonSet => self
-                .observed
-                .machines
-                .values()
-                .filter(|machine| machine.fit != Fit::No)
-                .count(),
-        }
-    }
-
     pub(super) fn create(&mut self) {
         let steps = match self.set.mode {
             ScalingMode::StatefulSet => self.missing_ordinals(),
@@ -113,12 +107,22 @@ impl Draft<'_> {
             .filter(|worker| own(worker.facts) || worker.intent.is_none())
             .count();
         let dying = self.terminating.iter().filter(|pod| own(pod)).count();
-        let missing = self.desired().saturating_sub(staying + dying);
+        let missing = self.observed.desired().saturating_sub(staying + dying);
         let taken: BTreeSet<u32> = self.observed.pods.iter().filter_map(|pod| pod.ordinal).collect();
         let free = (0..u32::MAX).filter(|ordinal| !taken.contains(ordinal));
         free.take(missing)
-            .map(|ordinal| Step::Create { ordinal })
+            .map(|ordinal| Step::Create {
+                ordinal,
+                machine: self.pin(ordinal),
+            })
             .collect()
+    }
+
+    /// Where an ordinal goes back to, as long as that machine is there and fits.
+    fn pin(&self, ordinal: u32) -> Option<String> {
+        let machine = self.set.pins.get(&ordinal)?;
+        let facts = self.observed.machines.get(machine)?;
+        (facts.fit != Fit::No).then(|| machine.clone())
     }
 
     fn missing_machines(&self) -> Vec<Step> {

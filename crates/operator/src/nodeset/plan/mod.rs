@@ -16,7 +16,10 @@ mod replace;
 
 use jiff::Timestamp;
 
-use super::facts::{Cause, Intent, Leaving, Observed, Plan, PodFacts, SetFacts, Step};
+use super::{
+    claims,
+    facts::{Cause, ClaimOwner, Intent, Leaving, Observed, Plan, PodFacts, SetFacts, Step},
+};
 use crate::slurm::facts::Slurm;
 
 pub fn plan(observed: &Observed) -> Plan {
@@ -32,7 +35,9 @@ pub fn plan(observed: &Observed) -> Plan {
         }
         Leaving::Drain | Leaving::Immediately => draft.intend_all(Cause::Deletion),
     }
+    draft.adoptions();
     draft.intentions();
+    draft.claims();
     draft.drains();
     draft.removals();
     draft.deadlines();
@@ -97,6 +102,36 @@ impl<'a> Draft<'a> {
     fn intend_all(&mut self, cause: Cause) {
         for worker in &mut self.workers {
             worker.intend(cause, self.observed.now);
+        }
+    }
+
+    fn adoptions(&mut self) {
+        let orphans = self.workers.iter().filter(|worker| worker.facts.orphan);
+        let steps = orphans.map(|worker| Step::Adopt {
+            pod: worker.facts.id(),
+        });
+        self.plan.steps.extend(steps);
+    }
+
+    /// With whom claims go is settled before anybody goes.
+    fn claims(&mut self) {
+        for worker in &self.workers {
+            let pod = worker.facts.id();
+            let leaves = worker.intent.as_ref().map(|intent| intent.cause);
+            for claim in &worker.facts.claims {
+                let wanted = if claim.foreign {
+                    ClaimOwner::Nobody
+                } else {
+                    claims::owner(self.set.claim_retention, leaves, &pod)
+                };
+                if claim.owner != wanted {
+                    self.plan.steps.push(Step::OwnClaim {
+                        pod: pod.clone(),
+                        claim: claim.name.clone(),
+                        owner: wanted,
+                    });
+                }
+            }
         }
     }
 

@@ -301,7 +301,7 @@ impl World {
 
     fn carry_out(&mut self, step: &Step) {
         match step {
-            Step::Create { ordinal } => {
+            Step::Create { ordinal, .. } => {
                 self.births += 1;
                 let mut born = pod(*ordinal);
                 born.machine = None;
@@ -331,7 +331,8 @@ impl World {
                 record.drain &= !record.reason.starts_with(REASON_PREFIX);
             }),
             Step::Deadline { pod, at } => self.on_pod(&pod.name, |pod| pod.deadline = *at),
-            Step::Topology { .. } | Step::PlaceNode { .. } | Step::SetFeatures { .. } => {}
+            Step::Adopt { pod } => self.on_pod(&pod.name, |pod| pod.orphan = false),
+            Step::OwnClaim { .. } | Step::Topology { .. } | Step::PlaceNode { .. } | Step::SetFeatures { .. } => {}
             Step::Conditions { pod, set, drop } => {
                 let now = self.now;
                 self.on_pod(&pod.name, |pod| {
@@ -420,6 +421,8 @@ fn phase(step: &Step) -> u8 {
         Step::Intend { .. }
         | Step::Forget { .. }
         | Step::Protect { .. }
+        | Step::Adopt { .. }
+        | Step::OwnClaim { .. }
         | Step::Deadline { .. }
         | Step::Topology { .. }
         | Step::Conditions { .. } => 0,
@@ -496,14 +499,7 @@ fn check(observed: &Observed, plan: &Plan) {
         _ => false,
     });
     let taken = taken.count();
-    let desired = match observed.set.mode {
-        ScalingMode::StatefulSet => usize::try_from(observed.set.replicas).unwrap(),
-        ScalingMode::DaemonSet => observed
-            .machines
-            .values()
-            .filter(|machine| machine.fit != Fit::No)
-            .count(),
-    };
+    let desired = observed.desired();
     let out = desired.saturating_sub(observed.pods.iter().filter(available).count());
     assert!(
         taken == 0 || out + taken <= max_unavailable,
@@ -515,7 +511,7 @@ fn check(observed: &Observed, plan: &Plan) {
         ordinals.extend(pod.ordinal);
     }
     for step in &plan.steps {
-        if let Step::Create { ordinal } = step {
+        if let Step::Create { ordinal, .. } = step {
             assert!(ordinals.insert(*ordinal), "ordinal {ordinal} twice");
         }
     }

@@ -33,11 +33,22 @@ impl Draft<'_> {
             .map(|worker| self.is_available(worker))
             .collect();
         let out = self
+            .observed
             .desired()
             .saturating_sub(available.iter().filter(|available| **available).count());
         let mut allowance = usize::try_from(max_unavailable)
             .unwrap_or(usize::MAX)
             .saturating_sub(out);
+
+        // Those that Slurm does not know are out already, so that the budget above does not hold them back; but a fleet is
+        // not started anew at once because Slurm has a bad day.
+        let again = self.workers.iter().filter(|worker| {
+            let cause = worker.intent.as_ref().map(|intent| intent.cause);
+            cause == Some(Cause::Unregistered)
+        });
+        let mut restarts = usize::try_from(max_unavailable)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(again.count());
 
         let (slurm, now) = (self.slurm(), self.observed.now);
         let mut candidates: Vec<(&mut Worker<'_>, Cause, bool)> = self
@@ -50,6 +61,12 @@ impl Draft<'_> {
             .collect();
         candidates.sort_by_cached_key(|(worker, ..)| rank(worker.facts, slurm));
         for (worker, cause, available) in candidates {
+            if cause == Cause::Unregistered {
+                if restarts == 0 {
+                    continue;
+                }
+                restarts -= 1;
+            }
             // A worker that is out of service already can be replaced without making anything worse.
             if available {
                 if allowance == 0 {

@@ -7,11 +7,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
+use keelson_api::nodeset::{ClaimRetentionPolicy, DrainTimeoutAction, ScalingMode};
 use pretty_assertions::assert_eq;
 
 use crate::nodeset::facts::{
-    Cause, Intent, Leaving, MachineFacts, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Step, Strategy,
+    Cause, ClaimFacts, ClaimOwner, Fit, Intent, Leaving, MachineFacts, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Step, Strategy,
     Why,
 };
 use slurm_rest::node::NodeState;
@@ -49,6 +49,8 @@ pub fn set(replicas: u32) -> SetFacts {
         min_ready: Duration::ZERO,
         startup_limit: None,
         protect: true,
+        claim_retention: ClaimRetentionPolicy::default(),
+        pins: BTreeMap::new(),
     }
 }
 
@@ -75,6 +77,8 @@ pub fn pod(ordinal: u32) -> PodFacts {
         topology: None,
         conditions: BTreeMap::new(),
         protected: true,
+        claims: vec![],
+        orphan: false,
     }
 }
 
@@ -138,6 +142,13 @@ fn ends_at(node: &mut SlurmNode, second: i64) {
     });
 }
 
+fn create(ordinal: u32) -> Step {
+    Step::Create {
+        ordinal,
+        machine: None,
+    }
+}
+
 fn deletes(plan: &Plan) -> Vec<&Step> {
     plan.steps
         .iter()
@@ -169,7 +180,7 @@ fn missing_workers_get_the_smallest_free_ordinals() {
     ));
     assert_eq!(
         plan.steps,
-        [Step::Create { ordinal: 0 }, Step::Create { ordinal: 2 }]
+        [create(0), create(2)]
     );
 }
 
@@ -192,7 +203,7 @@ fn no_more_start_at_once_than_allowed() {
     let plan = plan(&observed(set, vec![starting], slurm(&[])));
     assert_eq!(
         plan.steps,
-        [Step::Create { ordinal: 1 }, Step::Create { ordinal: 2 }]
+        [create(1), create(2)]
     );
 }
 
@@ -830,4 +841,110 @@ fn a_topology_and_features_that_nobody_wrote_are_left_alone() {
         .machines
         .insert("machine-0".into(), MachineFacts::default());
     assert_eq!(plan(&observed).steps, []);
+}
+
+fn machine(name: &str, fit: Fit) -> (String, MachineFacts) {
+    let facts = MachineFacts {
+        fit,
+        hostname: name.to_owned(),
+        ..MachineFacts::default()
+    };
+    (name.to_owned(), facts)
+}
+
+#[test]
+fn a_worker_goes_back_to_its_machine_while_that_fits() {
+    let mut set = set(3);
+    set.pins = [
+        (0, "a".to_owned()),
+        (1, "b".to_owned()),
+        (2, "gone".to_owned()),
+    ]
+    .into();
+    let mut observed = observed(set, vec![], slurm(&[]));
+    observed.machines = [machine("a", Fit::Stay), machine("b", Fit::No)].into();
+    let made: Vec<Option<String>> = plan(&observed)
+        .steps
+        .into_iter()
+        .map(|step| match step {
+            Step::Create { machine, .. } => machine,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(made, [Some("a".to_owned()), None, None]);
+}
+
+#[test]
+fn a_worker_that_waits_for_a_machine_that_is_gone_is_made_anew_elsewhere() {
+    let mut waiting = pod(0);
+    waiting.started = false;
+    waiting.phase = Phase::Pending;
+    waiting.ready_since = None;
+    waiting.machine = None;
+    waiting.target = Some("gone".into());
+    let mut observed = observed(set(1), vec![waiting], slurm(&[]));
+    assert_eq!(deletes(&plan(&observed)), [&Step::Discard { pod: id(0) }]);
+    observed.machines = [machine("gone", Fit::Stay)].into();
+    assert_eq!(plan(&observed), Plan::default(), "it is back");
+}
+
+#[test]
+fn workers_that_slurm_does_not_know_are_started_anew_a_few_at_a_time() {
+    let pods = (0..8).map(pod).collect();
+    // Five of eight are known, so that nothing speaks for a lost state.
+    let states = ["IDLE", "IDLE", "IDLE", "IDLE", "IDLE", "", "", ""];
+    let plan = plan(&observed(set(8), pods, slurm(&states)));
+    let marked = plan
+        .steps
+        .iter()
+        .filter(|step| matches!(step, Step::Intend { intent, .. } if intent.cause == Cause::Unregistered))
+        .count();
+    assert_eq!(marked, 1);
+}
+
+#[test]
+fn a_claim_goes_with_its_worker_only_when_that_leaves_for_good_and_the_user_wants_it() {
+    let mut leaving = pod(1);
+    leaving.claims = vec![ClaimFacts {
+        name: "scratch-w-1".into(),
+        owner: ClaimOwner::Nobody,
+        foreign: false,
+    }];
+    let mut set = set(1);
+    set.claim_retention.when_scaled = keelson_api::controller::ClaimPolicy::Delete;
+    let observed = observed(set, vec![pod(0), leaving], slurm(&["IDLE", "IDLE"]));
+    let plan = plan(&observed);
+    let owned = Step::OwnClaim {
+        pod: id(1),
+        claim: "scratch-w-1".into(),
+        owner: ClaimOwner::Pod(id(1)),
+    };
+    assert!(plan.steps.contains(&owned), "{:?}", plan.steps);
+    assert_eq!(deletes(&plan), [] as [&Step; 0], "its owner is settled before it goes");
+}
+
+#[test]
+fn a_pod_that_nobody_is_in_charge_of_is_taken_over_as_it_is() {
+    let mut orphan = pod(0);
+    orphan.orphan = true;
+    let plan = plan(&observed(set(1), vec![orphan], slurm(&["MIXED"])));
+    assert_eq!(plan.steps, [Step::Adopt { pod: id(0) }]);
+}
+
+#[test]
+fn a_machine_that_takes_no_new_worker_counts_only_while_one_is_there() {
+    let mut set = set(0);
+    set.mode = ScalingMode::DaemonSet;
+    let mut there = pod(0);
+    there.mode = ScalingMode::DaemonSet;
+    there.ordinal = None;
+    there.target = Some("cordoned".into());
+    let mut observed = observed(set, vec![there], slurm(&["IDLE"]));
+    observed.machines = [
+        machine("control-plane", Fit::Stay),
+        machine("cordoned", Fit::Stay),
+        machine("free", Fit::Run),
+    ]
+    .into();
+    assert_eq!(observed.desired(), 2);
 }

@@ -1,0 +1,361 @@
+//! The history of what worker pods were made from. Pure.
+//!
+//! A revision is one ControllerRevision, found again by its data: going back to what was before gives its hash back, and
+//! with it the pods that still have it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use keelson_api::{NodeSet, well_known::label};
+use keelson_runtime::apply::{Desired, hash};
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+use super::build::worker_labels;
+use crate::children::metadata::{Metadata, owned_by};
+
+/// Where our revisions keep what a worker is made from. Those of the peer have `spec` instead.
+const WORKER: &str = "worker";
+
+/// Which revision is the newest, and what it takes to have that on record.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// Hash of the newest revision, as it stands on pods.
+    pub newest: String,
+    /// Hashes under which the peer made pods that equal the newest in all that it knows.
+    pub equal: BTreeSet<String>,
+    pub collisions: i32,
+    pub write: Option<Write>,
+    /// Beyond what is to be kept.
+    pub expired: Vec<Arc<ControllerRevision>>,
+}
+
+#[derive(Debug, Clone)]
+pub enum Write {
+    Create(Desired<ControllerRevision>),
+    /// It is there, but not the newest, or not ours.
+    Change {
+        revision: Arc<ControllerRevision>,
+        patch: Value,
+    },
+}
+
+/// Finds or makes the revision of these inputs. `known` are the NodeSet's revisions and those that hold a name of its.
+pub fn settle(
+    nodeset: &NodeSet,
+    inputs: &Value,
+    known: &[Arc<ControllerRevision>],
+    in_use: &BTreeSet<String>,
+) -> History {
+    let data = json!({ WORKER: inputs });
+    let is_it = |revision: &ControllerRevision| revision.data.as_ref().is_some_and(|found| found.0 == data);
+    let top = known.iter().map(|revision| revision.revision).max().unwrap_or(0);
+    let before = nodeset
+        .status
+        .as_ref()
+        .and_then(|status| status.collision_count)
+        .unwrap_or(0);
+    let (collisions, newest, write) = match known.iter().find(|revision| is_it(revision)) {
+        Some(found) => (before, hash_of(found), change(nodeset, found, top)),
+        None => {
+            let taken: BTreeSet<String> = known.iter().map(|revision| revision.name_any()).collect();
+            let free = (before..).map(|collisions| (collisions, hash_with(inputs, collisions)));
+            let (collisions, hash) = free
+                .into_iter()
+                .find(|(_, hash)| !taken.contains(&name(nodeset, hash)))
+                .unwrap_or((before, hash_with(inputs, before)));
+            let create = Write::Create(build(nodeset, &hash, &data, top + 1));
+            (collisions, hash, Some(create))
+        }
+    };
+    let theirs = normalised(&peer_fields(nodeset));
+    let equal = known
+        .iter()
+        .filter(|revision| {
+            let data = revision.data.as_ref().map(|data| &data.0);
+            let spec = data
+                .filter(|data| data.get(WORKER).is_none())
+                .and_then(|data| data.get("spec"));
+            spec.is_some_and(|spec| normalised(spec) == theirs)
+        })
+        .map(|revision| hash_of(revision))
+        .collect();
+    History {
+        expired: expired(nodeset, known, &newest, in_use),
+        newest,
+        equal,
+        collisions,
+        write,
+    }
+}
+
+fn name(nodeset: &NodeSet, hash: &str) -> String {
+    format!("{}-{hash}", nodeset.name_any())
+}
+
+fn hash_with(inputs: &Value, collisions: i32) -> String {
+    let full = if collisions == 0 {
+        hash(inputs)
+    } else {
+        hash(&json!([inputs, collisions]))
+    };
+    full.chars().take(10).collect()
+}
+
+fn hash_of(revision: &ControllerRevision) -> String {
+    let label = revision.labels().get(label::REVISION_HASH).cloned();
+    label.unwrap_or_else(|| {
+        revision
+            .name_any()
+            .rsplit('-')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    })
+}
+
+fn build(nodeset: &NodeSet, hash: &str, data: &Value, number: i64) -> Desired<ControllerRevision> {
+    let metadata = Metadata::default()
+        .with_labels(worker_labels(nodeset))
+        .with_labels([(label::REVISION_HASH, hash.to_owned())]);
+    let namespace = nodeset.namespace().unwrap_or_default();
+    Desired::new(json!({
+        "metadata": metadata.of_object(&namespace, &name(nodeset, hash), &[owned_by(nodeset)]),
+        "data": data,
+        "revision": number,
+    }))
+}
+
+/// Makes a revision that is there ours and the newest, if it is not.
+fn change(nodeset: &NodeSet, revision: &Arc<ControllerRevision>, top: i64) -> Option<Write> {
+    let mut patch = Map::new();
+    if revision.revision < top {
+        patch.insert("revision".into(), json!(top + 1));
+    }
+    if !is_of(nodeset, revision) {
+        patch.insert(
+            "metadata".into(),
+            json!({ "ownerReferences": [owned_by(nodeset)] }),
+        );
+    }
+    (!patch.is_empty()).then(|| Write::Change {
+        revision: Arc::clone(revision),
+        patch: Value::Object(patch),
+    })
+}
+
+fn is_of(nodeset: &NodeSet, revision: &ControllerRevision) -> bool {
+    revision
+        .owner_references()
+        .iter()
+        .any(|owner| Some(&owner.uid) == nodeset.metadata.uid.as_ref())
+}
+
+/// Old revisions beyond the limit. One that a pod still has is not old.
+fn expired(
+    nodeset: &NodeSet,
+    known: &[Arc<ControllerRevision>],
+    newest: &str,
+    in_use: &BTreeSet<String>,
+) -> Vec<Arc<ControllerRevision>> {
+    let limit = usize::try_from(nodeset.spec.revision_history_limit).unwrap_or(0);
+    let mut old: Vec<&Arc<ControllerRevision>> = known
+        .iter()
+        .filter(|revision| is_of(nodeset, revision))
+        .filter(|revision| {
+            let hash = hash_of(revision);
+            hash != newest && !in_use.contains(&hash)
+        })
+        .collect();
+    old.sort_by_key(|revision| std::cmp::Reverse((revision.revision, revision.name_any())));
+    old.into_iter().skip(limit).cloned().collect()
+}
+
+/// What the peer puts into a revision.
+fn peer_fields(nodeset: &NodeSet) -> Value {
+    let spec = &nodeset.spec;
+    json!({
+        "template": spec.template,
+        "ordinalPadding": spec.ordinal_padding,
+        "oversubscribeNode": spec.oversubscribe_node,
+        "slurmd": spec.slurmd,
+        "extraConf": spec.extra_conf,
+        "logfile": spec.logfile,
+        "ssh": spec.ssh,
+    })
+}
+
+/// Without what says nothing: the peer writes out empty objects, nulls and zeros, and marks for its own patches.
+fn normalised(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .filter(|(key, _)| *key != "$patch")
+                .map(|(key, value)| (key.clone(), normalised(value)))
+                .filter(|(_, value)| !says_nothing(value))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.iter().map(normalised).collect()),
+        other => other.clone(),
+    }
+}
+
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(yes) => !yes,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+/// Which labels and annotations of the user shape a pod: not those that say which chart made the object.
+pub fn shaping(map: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    /// A new chart version is no reason to restart workers.
+    const COSMETIC: [&str; 4] = [
+        "helm.sh/chart",
+        "app.kubernetes.io/version",
+        "app.kubernetes.io/managed-by",
+        "app.kubernetes.io/part-of",
+    ];
+    let map = map.unwrap_or_default().into_iter();
+    map.filter(|(key, _)| !COSMETIC.contains(&key.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    fn nodeset() -> NodeSet {
+        serde_json::from_value(json!({
+            "apiVersion": "slinky.slurm.net/v1beta1",
+            "kind": "NodeSet",
+            "metadata": { "name": "cpu", "namespace": "slurm", "uid": "set" },
+            "spec": {
+                "controllerRef": { "name": "slurm" },
+                "revisionHistoryLimit": 1,
+                "template": { "metadata": { "labels": { "a": "b" } }, "spec": { "hostname": "cpu-" } },
+                "slurmd": { "image": "slurmd:1" },
+            },
+        }))
+        .unwrap()
+    }
+
+    fn stored(write: Option<Write>) -> Arc<ControllerRevision> {
+        match write.unwrap() {
+            Write::Create(desired) => Arc::new(serde_json::from_value(desired.value).unwrap()),
+            Write::Change { revision, patch } => {
+                let mut value = json!(revision.as_ref());
+                value["revision"] = patch["revision"].clone();
+                Arc::new(serde_json::from_value(value).unwrap())
+            }
+        }
+    }
+
+    fn none() -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
+    #[test]
+    fn going_back_gives_the_old_hash_back_and_makes_it_the_newest() {
+        let set = nodeset();
+        let (one, two) = (json!({ "image": "1" }), json!({ "image": "2" }));
+        let first = settle(&set, &one, &[], &none());
+        let first_stored = stored(first.write);
+        assert_eq!((first_stored.revision, first.collisions), (1, 0));
+        assert_eq!(first_stored.name_any(), format!("cpu-{}", first.newest));
+
+        let second = settle(&set, &two, &[Arc::clone(&first_stored)], &none());
+        let second_stored = stored(second.write);
+        assert_eq!(second_stored.revision, 2);
+        assert!(second.newest != first.newest);
+
+        let known = [first_stored, second_stored];
+        let back = settle(&set, &one, &known, &none());
+        assert_eq!(back.newest, first.newest);
+        assert_eq!(stored(back.write).revision, 3);
+        assert!(settle(&set, &two, &known, &none()).write.is_none(), "nothing new");
+    }
+
+    #[test]
+    fn a_name_that_another_revision_has_is_not_taken_twice() {
+        let set = nodeset();
+        let first = settle(&set, &json!(1), &[], &none());
+        let mut other = ControllerRevision::clone(&stored(first.write));
+        other.data = Some(k8s_openapi::apimachinery::pkg::runtime::RawExtension(
+            json!({ "worker": 9 }),
+        ));
+        let again = settle(&set, &json!(1), &[Arc::new(other)], &none());
+        assert_eq!(again.collisions, 1);
+        assert!(again.newest != first.newest);
+    }
+
+    #[test]
+    fn history_is_kept_to_its_limit_and_as_long_as_pods_have_it() {
+        let set = nodeset();
+        let mut known: Vec<Arc<ControllerRevision>> = vec![];
+        for i in 0..5 {
+            known.push(stored(settle(&set, &json!({ "i": i }), &known, &none()).write));
+        }
+        let used = hash_of(&known[0]);
+        let now = settle(&set, &json!({ "i": 4 }), &known, &BTreeSet::from([used]));
+        // Of 0 to 4: 4 is the newest, 0 is in use, 3 is within the limit.
+        let gone: Vec<i64> = now.expired.iter().map(|revision| revision.revision).collect();
+        assert_eq!(gone, [3, 2]);
+    }
+
+    #[test]
+    fn an_orphaned_revision_is_taken_over() {
+        let set = nodeset();
+        let mut orphan = ControllerRevision::clone(&stored(settle(&set, &json!(1), &[], &none()).write));
+        orphan.metadata.owner_references = None;
+        let Some(Write::Change { patch, .. }) =
+            settle(&set, &json!(1), &[Arc::new(orphan)], &none()).write
+        else {
+            panic!("not taken over");
+        };
+        assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], "set");
+    }
+
+    /// As the peer stores one: patch marks, empty objects and zeros written out.
+    fn of_the_peer(image: &str) -> Arc<ControllerRevision> {
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": "cpu-5d8f7b9c4", "namespace": "slurm",
+                    "labels": { "a": "b", "controller.kubernetes.io/hash": "5d8f7b9c4" },
+                    "ownerReferences": [{ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
+                        "name": "cpu", "uid": "set", "controller": true }],
+                },
+                "data": { "spec": {
+                    "template": { "$patch": "replace", "metadata": { "labels": { "a": "b" } },
+                        "spec": { "hostname": "cpu-", "containers": null } },
+                    "ordinalPadding": 0, "oversubscribeNode": false,
+                    "slurmd": { "$patch": "replace", "image": image, "resources": {} },
+                    "logfile": { "$patch": "replace", "name": "", "resources": {} },
+                    "ssh": { "$patch": "replace", "enabled": false, "sssdConfRef": { "key": "" } },
+                } },
+                "revision": 3,
+            }))
+            .unwrap(),
+        )
+    }
+
+    #[test]
+    fn pods_of_the_peer_are_current_when_its_revision_says_the_same() {
+        let set = nodeset();
+        let history = settle(&set, &json!({ "image": "1" }), &[of_the_peer("slurmd:1")], &none());
+        assert_eq!(history.equal, BTreeSet::from(["5d8f7b9c4".to_owned()]));
+        assert_eq!(stored(history.write).revision, 4);
+        let other = settle(&set, &json!({ "image": "1" }), &[of_the_peer("slurmd:0")], &none());
+        assert_eq!(other.equal, none());
+    }
+}
