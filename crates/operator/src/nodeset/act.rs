@@ -445,15 +445,17 @@ impl Act<'_> {
 
     async fn remove(&self, steps: &[Step], kept: &[PodId]) -> Vec<Result<(), StepError>> {
         let removes = steps.iter().filter(|step| match step {
-            Step::Discard { pod } | Step::Replace { pod, .. } | Step::Retire { pod, .. } => {
-                !kept.contains(pod)
-            }
+            Step::Discard { pod }
+            | Step::Force { pod }
+            | Step::Replace { pod, .. }
+            | Step::Retire { pod, .. } => !kept.contains(pod),
             _ => false,
         });
         stream::iter(removes.cloned().collect::<Vec<_>>())
             .map(|step| async move {
                 match step {
-                    Step::Discard { pod } => Some(self.delete_pod(&pod).await),
+                    Step::Discard { pod } => Some(self.discard(&pod).await),
+                    Step::Force { pod } => Some(self.delete_pod(&pod).await),
                     Step::Replace { pod, node } => Some(self.replace(&pod, &node).await),
                     Step::Retire { pod, node } => Some(self.retire(&pod, &node).await),
                     _ => None,
@@ -463,6 +465,16 @@ impl Act<'_> {
             .filter_map(futures::future::ready)
             .collect()
             .await
+    }
+
+    /// It may have started since the plan was made; if it starts after this look, the deletion is refused, as it is for
+    /// the pod as it was looked at.
+    async fn discard(&self, pod: &PodId) -> Result<(), StepError> {
+        let is_empty = |pod: Arc<Pod>| super::perceive::pod_facts(&pod).is_empty();
+        if !self.pod(pod).is_some_and(is_empty) {
+            return Ok(());
+        }
+        self.delete_pod(pod).await
     }
 
     /// The last look before the deletion: the plan's reading may be a second old.

@@ -1,4 +1,4 @@
-//! The PersistentVolumeClaims of workers: one per worker and template, and whom each goes away with. Pure.
+//! The claims of workers for volumes: one per worker and template, and whom each goes away with. Pure.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use keelson_api::{NodeSet, controller::ClaimPolicy, nodeset::ClaimRetentionPolicy};

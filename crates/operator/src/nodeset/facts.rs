@@ -75,12 +75,14 @@ pub struct SetFacts {
     pub pins: BTreeMap<u32, String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Strategy {
     /// At most so many workers are out of service because of us; ordinals below `partition` keep their revision.
     Rolling { max_unavailable: u32, partition: u32 },
     /// A person deletes the pods.
     OnDelete,
+    /// All together, while their nodes are in this maintenance reservation.
+    Scheduled { reservation: String },
 }
 
 /// Whether the NodeSet itself is on its way out.
@@ -329,6 +331,10 @@ pub enum Step {
     Discard {
         pod: PodId,
     },
+    /// Delete a pod whatever runs in it: the user asked not to wait.
+    Force {
+        pod: PodId,
+    },
     /// Delete the pod of a drained node, whose record stays for the next pod of that name.
     Replace {
         pod: PodId,
@@ -349,6 +355,11 @@ pub struct PodId {
 }
 
 impl PodFacts {
+    /// Whether no job can be in it: it ended, or slurmd never ran.
+    pub fn is_empty(&self) -> bool {
+        self.phase == Phase::Ended || !self.started
+    }
+
     pub fn id(&self) -> PodId {
         PodId {
             name: self.name.clone(),

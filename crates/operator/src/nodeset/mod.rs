@@ -11,9 +11,11 @@ mod observe;
 mod perceive;
 mod placement;
 mod plan;
+mod reservation;
 mod revision;
 mod status;
 mod validate;
+mod window;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -43,11 +45,16 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         .finalizer(nodeset.as_ref(), finalizer::NODESET_DRAIN, held)
         .await
         .map_err(Error::Finalizer)?;
-    if !held {
-        return Ok(Requeue::OnChange);
-    }
     if let Some(written) = written {
         context.caches.nodesets.upsert(written);
+    }
+    if !held
+        && !nodeset
+            .finalizers()
+            .iter()
+            .any(|known| known == finalizer::NODESET_RESERVATION)
+    {
+        return Ok(Requeue::OnChange);
     }
     let template = validate::validate(&read).map(|validated| build::build_template(&validated));
     let shared = apply_shared(&context, &writer, &read).await;
@@ -81,6 +88,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let now = context.clock.now();
     let propagated = &context.settings.propagated_node_conditions;
     let observed = perceive::perceive(&read, &worker, slurm, propagated, now);
+    let reservation = window::keep(&context, &writer, &read, &observed).await?;
+    if !held {
+        return Ok(Requeue::After(RECHECK));
+    }
     // A set on its way out needs no template to go.
     let plan = if template.is_ok() || deleting {
         plan::plan(&observed)
@@ -111,6 +122,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         plan: &plan,
         problem: problem.as_ref(),
         collisions,
+        reservation,
     };
     write_status(&context, &writer, &nodeset, &seen).await?;
     shared.map_err(Error::Apply)?;
@@ -155,7 +167,12 @@ async fn record(
     if let Some(written) = written {
         revisions.upsert(written.map_err(Error::Revision)?);
     }
-    for expired in &history.expired {
+    // Paused means hands off, as with workers.
+    let expired = history
+        .expired
+        .iter()
+        .filter(|_| !perceive::is_paused(&read.nodeset));
+    for expired in expired {
         writer.delete(expired.as_ref()).await.map_err(Error::Revision)?;
         revisions.remove(expired.as_ref());
     }

@@ -81,9 +81,7 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
     };
     let mut pods: Vec<Arc<Pod>> = caches.pods.find(OWNER, &owned);
     pods.retain(|pod| is_ours(pod.owner_references()));
-    let orphans = caches
-        .pods
-        .find(ORPHAN, &here(&nodeset.name_any()).to_string());
+    let orphans = caches.pods.find(ORPHAN, &here(&nodeset.name_any()).to_string());
     pods.extend(
         orphans
             .into_iter()

@@ -33,7 +33,11 @@ pub fn perceive(
         .iter()
         .map(|(name, node)| (name.clone(), machine_facts(node, worker.pod_spec, propagated)))
         .collect();
-    let pods: Vec<PodFacts> = read.pods.iter().map(|pod| worker_facts(read, worker, pod)).collect();
+    let pods: Vec<PodFacts> = read
+        .pods
+        .iter()
+        .map(|pod| worker_facts(read, worker, pod))
+        .collect();
     let spec = &read.nodeset.spec;
     let replicas = u32::try_from(spec.replicas).unwrap_or(0);
     let desired = facts::desired(spec.scaling_mode, replicas, &machines, &pods);
@@ -62,6 +66,12 @@ pub fn needs_work(read: &Read, worker: &Worker<'_>) -> bool {
         || read.pods.iter().any(|pod| old(pod) || leaving(pod))
 }
 
+/// Whether a person stopped all changes.
+pub fn is_paused(nodeset: &NodeSet) -> bool {
+    let annotation = nodeset.annotations().get(annotation::PAUSED);
+    nodeset.spec.paused() || annotation.is_some_and(|value| value == "true")
+}
+
 /// What a worker made now would be.
 #[derive(Debug, Clone, Copy)]
 pub struct Worker<'a> {
@@ -86,7 +96,10 @@ fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
                     .unwrap_or(0),
             }
         }
-        UpdateStrategyType::OnDelete | UpdateStrategyType::ScheduledUpdate => Strategy::OnDelete,
+        UpdateStrategyType::OnDelete => Strategy::OnDelete,
+        UpdateStrategyType::ScheduledUpdate => Strategy::Scheduled {
+            reservation: nodeset.reservation_name(),
+        },
     };
     let is_set = |key: &str| {
         nodeset
@@ -111,7 +124,7 @@ fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
         strategy,
         drain_timeout: spec.drain_timeout().ok().flatten(),
         on_drain_timeout: spec.on_drain_timeout(),
-        paused: spec.paused() || is_set(annotation::PAUSED),
+        paused: is_paused(nodeset),
         leaving,
         min_ready: spec.min_ready(),
         startup_limit: spec
@@ -171,7 +184,10 @@ pub fn pins(nodeset: &NodeSet) -> BTreeMap<u32, String> {
     if !spec.pin_to_node || spec.scaling_mode != ScalingMode::StatefulSet {
         return BTreeMap::new();
     }
-    let known = nodeset.status.as_ref().and_then(|status| status.ordinal_to_node.as_ref());
+    let known = nodeset
+        .status
+        .as_ref()
+        .and_then(|status| status.ordinal_to_node.as_ref());
     known
         .into_iter()
         .flatten()

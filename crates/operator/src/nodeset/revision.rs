@@ -1,6 +1,6 @@
 //! The history of what worker pods were made from. Pure.
 //!
-//! A revision is one ControllerRevision, found again by its data: going back to what was before gives its hash back, and
+//! A revision is one `ControllerRevision`, found again by its data: going back to what was before gives its hash back, and
 //! with it the pods that still have it.
 
 use std::{
@@ -58,18 +58,16 @@ pub fn settle(
         .as_ref()
         .and_then(|status| status.collision_count)
         .unwrap_or(0);
-    let (collisions, newest, write) = match known.iter().find(|revision| is_it(revision)) {
-        Some(found) => (before, hash_of(found), change(nodeset, found, top)),
-        None => {
-            let taken: BTreeSet<String> = known.iter().map(|revision| revision.name_any()).collect();
-            let free = (before..).map(|collisions| (collisions, hash_with(inputs, collisions)));
-            let (collisions, hash) = free
-                .into_iter()
-                .find(|(_, hash)| !taken.contains(&name(nodeset, hash)))
-                .unwrap_or((before, hash_with(inputs, before)));
-            let create = Write::Create(build(nodeset, &hash, &data, top + 1));
-            (collisions, hash, Some(create))
-        }
+    let (collisions, newest, write) = if let Some(found) = known.iter().find(|revision| is_it(revision)) {
+        (before, hash_of(found), change(nodeset, found, top))
+    } else {
+        let taken: BTreeSet<String> = known.iter().map(|revision| revision.name_any()).collect();
+        let (collisions, hash) = (before..)
+            .map(|collisions| (collisions, hash_with(inputs, collisions)))
+            .find(|(_, hash)| !taken.contains(&name(nodeset, hash)))
+            .unwrap_or((before, hash_with(inputs, before)));
+        let create = Write::Create(build(nodeset, &hash, &data, top + 1));
+        (collisions, hash, Some(create))
     };
     let theirs = normalised(&peer_fields(nodeset));
     let equal = known
@@ -317,8 +315,7 @@ mod tests {
         let set = nodeset();
         let mut orphan = ControllerRevision::clone(&stored(settle(&set, &json!(1), &[], &none()).write));
         orphan.metadata.owner_references = None;
-        let Some(Write::Change { patch, .. }) =
-            settle(&set, &json!(1), &[Arc::new(orphan)], &none()).write
+        let Some(Write::Change { patch, .. }) = settle(&set, &json!(1), &[Arc::new(orphan)], &none()).write
         else {
             panic!("not taken over");
         };
@@ -352,10 +349,20 @@ mod tests {
     #[test]
     fn pods_of_the_peer_are_current_when_its_revision_says_the_same() {
         let set = nodeset();
-        let history = settle(&set, &json!({ "image": "1" }), &[of_the_peer("slurmd:1")], &none());
+        let history = settle(
+            &set,
+            &json!({ "image": "1" }),
+            &[of_the_peer("slurmd:1")],
+            &none(),
+        );
         assert_eq!(history.equal, BTreeSet::from(["5d8f7b9c4".to_owned()]));
         assert_eq!(stored(history.write).revision, 4);
-        let other = settle(&set, &json!({ "image": "1" }), &[of_the_peer("slurmd:0")], &none());
+        let other = settle(
+            &set,
+            &json!({ "image": "1" }),
+            &[of_the_peer("slurmd:0")],
+            &none(),
+        );
         assert_eq!(other.equal, none());
     }
 }

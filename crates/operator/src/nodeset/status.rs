@@ -24,6 +24,8 @@ pub struct Seen<'a> {
     pub plan: &'a Plan,
     pub problem: Option<&'a Problem>,
     pub collisions: Option<i32>,
+    /// What there is to say of the window of a scheduled update.
+    pub reservation: Option<Finding>,
 }
 
 pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
@@ -32,7 +34,9 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
         plan,
         problem,
         collisions,
-    } = *seen;
+        reservation,
+    } = seen;
+    let (problem, collisions) = (*problem, *collisions);
     let before = nodeset.status.clone().unwrap_or_default();
     let pods = &observed.pods;
     let count = |n: usize| Some(i32::try_from(n).unwrap_or(i32::MAX));
@@ -81,7 +85,10 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
         collision_count: collisions.filter(|count| *count > 0),
         conditions: conditions::compute(
             &before.conditions,
-            findings(observed, plan, problem, desired, available),
+            findings(observed, plan, problem, desired, available)
+                .into_iter()
+                .chain(reservation.clone())
+                .collect(),
             nodeset.metadata.generation,
             observed.now,
         ),

@@ -34,6 +34,8 @@ pub struct SlurmNode {
     /// Address by which slurmctld reaches it.
     pub address: String,
     pub topology: String,
+    /// The reservation that holds it now.
+    pub reservation: String,
     /// Sorted, as are those in force.
     pub features: Vec<String>,
     pub active_features: Vec<String>,
@@ -55,6 +57,7 @@ impl SlurmNode {
             reason: node.reason.to_string(),
             address: node.address.to_string(),
             topology: node.topology.to_string(),
+            reservation: node.reservation.to_string(),
             features: sorted(&node.features),
             active_features: sorted(&node.active_features),
             registered: node.slurmd_start_time,
@@ -82,6 +85,11 @@ impl SlurmNode {
     /// Could run a job now.
     pub fn usable(&self) -> bool {
         self.state.is_available()
+    }
+
+    /// Whether it is in this maintenance window now.
+    pub fn is_maintained_in(&self, reservation: &str) -> bool {
+        self.state.has(NodeFlag::Maintenance) && self.reservation == reservation
     }
 
     pub fn down(&self) -> bool {
@@ -174,6 +182,7 @@ mod tests {
             reason: String::new(),
             address: String::new(),
             topology: String::new(),
+            reservation: String::new(),
             features: vec![],
             active_features: vec![],
             registered: None,

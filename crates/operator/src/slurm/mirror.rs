@@ -201,6 +201,7 @@ fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
         reason,
         address,
         topology,
+        reservation,
         features,
         active_features,
         registered,
@@ -213,6 +214,7 @@ fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
         && *reason == b.reason
         && *address == b.address
         && *topology == b.topology
+        && *reservation == b.reservation
         && *features == b.features
         && *active_features == b.active_features
         && *registered == b.registered

@@ -155,6 +155,12 @@ impl<'a> Draft<'a> {
 }
 
 #[cfg(test)]
+mod exhaustive;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod promises;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod tests;

@@ -41,7 +41,10 @@ impl Draft<'_> {
 
     /// The step that removes the pod, or what stands against it.
     fn may_go(&self, pod: &PodFacts, intent: &Intent) -> Result<Step, Why> {
-        if !pod.started || self.set.leaving == Leaving::Immediately {
+        if self.set.leaving == Leaving::Immediately {
+            return Ok(Step::Force { pod: pod.id() });
+        }
+        if !pod.started {
             return Ok(Step::Discard { pod: pod.id() });
         }
         let nodes = match self.slurm() {

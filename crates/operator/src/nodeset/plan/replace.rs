@@ -3,7 +3,7 @@
 
 use super::{Draft, Worker, order::rank};
 use crate::{
-    nodeset::facts::{Cause, Phase, Strategy},
+    nodeset::facts::{Cause, Phase, PodFacts, Strategy},
     slurm::facts::{Slurm, SlurmNode},
 };
 
@@ -23,10 +23,13 @@ impl Draft<'_> {
                 worker.intent = None;
             }
         }
-        let max_unavailable = match self.set.strategy {
-            Strategy::Rolling { max_unavailable, .. } => max_unavailable.max(1),
-            Strategy::OnDelete => 1,
+        let max_unavailable = match &self.set.strategy {
+            Strategy::Rolling { max_unavailable, .. } => (*max_unavailable).max(1),
+            Strategy::OnDelete | Strategy::Scheduled { .. } => 1,
         };
+        // In a maintenance window nobody can use the nodes anyway.
+        let in_window =
+            |cause| cause == Cause::Rollout && matches!(self.set.strategy, Strategy::Scheduled { .. });
         let available: Vec<bool> = self
             .workers
             .iter()
@@ -68,7 +71,7 @@ impl Draft<'_> {
                 restarts -= 1;
             }
             // A worker that is out of service already can be replaced without making anything worse.
-            if available {
+            if available && !in_window(cause) {
                 if allowance == 0 {
                     continue;
                 }
@@ -86,20 +89,27 @@ impl Draft<'_> {
         if worker.leaves_for_good() {
             return None;
         }
-        match self.set.strategy {
-            Strategy::Rolling { partition, .. }
-                if pod.revision != self.set.revision
-                    && pod.ordinal.is_none_or(|ordinal| ordinal >= partition) =>
-            {
-                return Some(Cause::Rollout);
-            }
-            Strategy::Rolling { .. } | Strategy::OnDelete => {}
+        if pod.revision != self.set.revision && self.may_update(pod) {
+            return Some(Cause::Rollout);
         }
         let unknown = self.slurm().is_known() && self.slurm().node(&pod.node).is_none();
         let long_ready = pod
             .ready_since
             .is_some_and(|since| self.observed.now.duration_since(since) >= REGISTRATION_GRACE);
         (unknown && long_ready && !self.suspects_loss(pod)).then_some(Cause::Unregistered)
+    }
+
+    /// Whether the user wants this old worker replaced now.
+    fn may_update(&self, pod: &PodFacts) -> bool {
+        match &self.set.strategy {
+            Strategy::Rolling { partition, .. } => pod.ordinal.is_none_or(|ordinal| ordinal >= *partition),
+            Strategy::OnDelete => false,
+            // One that does not work is not made worse before its time.
+            Strategy::Scheduled { reservation } => {
+                let node = self.slurm().node(&pod.node);
+                pod.ready_since.is_none() || node.is_some_and(|node| node.is_maintained_in(reservation))
+            }
+        }
     }
 
     /// Could take a job now, as far as anybody knows, and is meant to stay. One that was to go until now may still be

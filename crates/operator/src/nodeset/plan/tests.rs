@@ -11,8 +11,8 @@ use keelson_api::nodeset::{ClaimRetentionPolicy, DrainTimeoutAction, ScalingMode
 use pretty_assertions::assert_eq;
 
 use crate::nodeset::facts::{
-    Cause, ClaimFacts, ClaimOwner, Fit, Intent, Leaving, MachineFacts, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Step, Strategy,
-    Why,
+    Cause, ClaimFacts, ClaimOwner, Fit, Intent, Leaving, MachineFacts, Observed, Phase, Plan, PodFacts,
+    PodId, SetFacts, Step, Strategy, Why,
 };
 use slurm_rest::node::NodeState;
 
@@ -90,6 +90,7 @@ pub fn node(words: &str) -> SlurmNode {
         reason: String::new(),
         address: String::new(),
         topology: String::new(),
+        reservation: String::new(),
         features: vec![],
         active_features: vec![],
         read_at: at(0),
@@ -155,7 +156,7 @@ fn deletes(plan: &Plan) -> Vec<&Step> {
         .filter(|step| {
             matches!(
                 step,
-                Step::Discard { .. } | Step::Replace { .. } | Step::Retire { .. }
+                Step::Discard { .. } | Step::Force { .. } | Step::Replace { .. } | Step::Retire { .. }
             )
         })
         .collect()
@@ -178,10 +179,7 @@ fn missing_workers_get_the_smallest_free_ordinals() {
         vec![pod(1), pod(4)],
         slurm(&["", "IDLE", "", "", "IDLE"]),
     ));
-    assert_eq!(
-        plan.steps,
-        [create(0), create(2)]
-    );
+    assert_eq!(plan.steps, [create(0), create(2)]);
 }
 
 #[test]
@@ -201,10 +199,7 @@ fn no_more_start_at_once_than_allowed() {
     let mut set = set(10);
     set.startup_limit = Some(3);
     let plan = plan(&observed(set, vec![starting], slurm(&[])));
-    assert_eq!(
-        plan.steps,
-        [create(1), create(2)]
-    );
+    assert_eq!(plan.steps, [create(1), create(2)]);
 }
 
 #[test]
@@ -703,7 +698,7 @@ fn a_forced_deletion_asks_nobody() {
     set.leaving = Leaving::Immediately;
     let pods = vec![with_intent(pod(0), Cause::Deletion, at(-5))];
     let plan = plan(&observed(set, pods, Slurm::Unknown { why: "down".into() }));
-    assert_eq!(deletes(&plan), [&Step::Discard { pod: id(0) }]);
+    assert_eq!(deletes(&plan), [&Step::Force { pod: id(0) }]);
 }
 
 #[test]
@@ -855,12 +850,7 @@ fn machine(name: &str, fit: Fit) -> (String, MachineFacts) {
 #[test]
 fn a_worker_goes_back_to_its_machine_while_that_fits() {
     let mut set = set(3);
-    set.pins = [
-        (0, "a".to_owned()),
-        (1, "b".to_owned()),
-        (2, "gone".to_owned()),
-    ]
-    .into();
+    set.pins = [(0, "a".to_owned()), (1, "b".to_owned()), (2, "gone".to_owned())].into();
     let mut observed = observed(set, vec![], slurm(&[]));
     observed.machines = [machine("a", Fit::Stay), machine("b", Fit::No)].into();
     let made: Vec<Option<String>> = plan(&observed)
@@ -920,7 +910,11 @@ fn a_claim_goes_with_its_worker_only_when_that_leaves_for_good_and_the_user_want
         owner: ClaimOwner::Pod(id(1)),
     };
     assert!(plan.steps.contains(&owned), "{:?}", plan.steps);
-    assert_eq!(deletes(&plan), [] as [&Step; 0], "its owner is settled before it goes");
+    assert_eq!(
+        deletes(&plan),
+        [] as [&Step; 0],
+        "its owner is settled before it goes"
+    );
 }
 
 #[test]
@@ -947,4 +941,37 @@ fn a_machine_that_takes_no_new_worker_counts_only_while_one_is_there() {
     ]
     .into();
     assert_eq!(observed.desired(), 2);
+}
+
+#[test]
+fn in_the_window_all_old_workers_go_together_and_before_it_none() {
+    let mut set = set(3);
+    set.strategy = Strategy::Scheduled {
+        reservation: "maint".into(),
+    };
+    let mut facts = slurm(&["IDLE", "ALLOCATED", "IDLE"]);
+    let pods: Vec<PodFacts> = vec![old(0), old(1), pod(2)];
+    assert_eq!(
+        plan(&observed(set.clone(), pods.clone(), facts.clone())).steps,
+        []
+    );
+
+    for name in ["w-0", "w-1", "w-2"] {
+        edit(&mut facts, name, |node| {
+            node.reservation = "maint".into();
+            node.state = NodeState::read(["IDLE", "MAINTENANCE"].into_iter());
+        });
+    }
+    edit(&mut facts, "w-1", |node| node.allocated = 1);
+    let now = plan(&observed(set.clone(), pods.clone(), facts.clone()));
+    assert_eq!(replaced(&now), ["w-0", "w-1"]);
+    assert_eq!(
+        deletes(&now),
+        [] as [&Step; 0],
+        "jobs are waited for in the window too"
+    );
+
+    // Somebody else's maintenance is no window of ours.
+    edit(&mut facts, "w-0", |node| node.reservation = "other".into());
+    assert_eq!(replaced(&plan(&observed(set, pods, facts))), ["w-1"]);
 }

@@ -1,0 +1,141 @@
+//! The protocols by which workers leave and are replaced, tried in *every* order of events at small sizes.
+//!
+//! A breadth-first search over the same model as the random walk. `plan` is a pure function of values, so that a search
+//! of our own needs no more than a set of states seen; a model checker's crate would need this model all the same.
+//! Instants are compared and never measured within the few seconds of a walk, so that states that differ only in how
+//! long ago things were are one.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use jiff::Timestamp;
+
+use super::{
+    model::{Event, World},
+    tests::at,
+};
+
+/// What may happen, and how many things in a row. Returns how many states there are.
+fn explore(start: &World, events: &[Event], depth: usize) -> usize {
+    let mut seen = HashSet::from([canonical(start)]);
+    let mut edge = vec![(start.clone(), vec![])];
+    for _ in 0..depth {
+        let mut next = Vec::new();
+        for (world, path) in &edge {
+            for event in events {
+                let mut after = world.clone();
+                after.happens(event);
+                let path: Vec<&Event> = path.iter().copied().chain([event]).collect();
+                assert_eq!(after.lost, 0, "a job was lost by {path:?}");
+                if seen.insert(canonical(&after)) {
+                    next.push((after, path));
+                }
+            }
+        }
+        edge = next;
+    }
+    seen.len()
+}
+
+/// The state as text, with each instant replaced by its place in time.
+fn canonical(world: &World) -> String {
+    let mut world = world.clone();
+    for pod in world.pods.values_mut() {
+        pod.conditions = BTreeMap::new();
+        pod.uid = String::new();
+    }
+    let mut instants: BTreeSet<Timestamp> = BTreeSet::new();
+    let pods = world.pods.values();
+    for pod in pods {
+        instants.insert(pod.created);
+        instants.extend(pod.ready_since);
+        instants.extend(pod.intent.as_ref().map(|intent| intent.since));
+    }
+    instants.extend(world.records.values().filter_map(|record| record.registered));
+    for node in world.seen.iter().flat_map(|seen| seen.values()) {
+        instants.insert(node.read_at);
+        instants.extend(node.registered);
+    }
+    let order: Vec<Timestamp> = instants.into_iter().collect();
+    let place =
+        |instant: Timestamp| at(i64::try_from(order.partition_point(|known| *known < instant)).unwrap());
+    for pod in world.pods.values_mut() {
+        pod.created = place(pod.created);
+        pod.ready_since = pod.ready_since.map(place);
+        if let Some(intent) = &mut pod.intent {
+            intent.since = place(intent.since);
+        }
+    }
+    for record in world.records.values_mut() {
+        record.registered = record.registered.map(place);
+    }
+    for node in world.seen.iter_mut().flat_map(|seen| seen.values_mut()) {
+        node.read_at = place(node.read_at);
+        node.registered = node.registered.map(place);
+    }
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?}",
+        world.set, world.pods, world.records, world.machines, world.seen, world.late
+    )
+}
+
+/// Two workers in service.
+fn at_work() -> World {
+    let mut world = World::new();
+    world.machines.clear();
+    world.set.replicas = 2;
+    for _ in 0..3 {
+        world.happens(&Event::Act { killed_after: None });
+        world.happens(&Event::Settle);
+    }
+    assert_eq!(world.records.len(), 2);
+    world
+}
+
+const ACT: Event = Event::Act { killed_after: None };
+const KILLED: Event = Event::Act {
+    killed_after: Some(1),
+};
+
+/// Deeper with `KEELSON_SEARCH_DEPTH`.
+fn depth(standard: usize) -> usize {
+    let asked = std::env::var("KEELSON_SEARCH_DEPTH");
+    asked.ok().and_then(|text| text.parse().ok()).unwrap_or(standard)
+}
+
+#[test]
+fn a_worker_leaves_without_a_job_in_every_order_of_events() {
+    let events = [
+        Event::Scale(1),
+        Event::Scale(2),
+        Event::JobStarts(0),
+        Event::JobStarts(1),
+        Event::JobsEnd(1),
+        Event::Settle,
+        Event::SlurmSilent,
+        Event::LookOnly,
+        Event::ActLate,
+        ACT,
+        KILLED,
+    ];
+    let states = explore(&at_work(), &events, depth(6));
+    assert!(states > 1_000, "the search saw only {states} states");
+}
+
+#[test]
+fn a_rollout_and_its_rollback_lose_no_job_in_every_order_of_events() {
+    let events = [
+        Event::Edit,
+        Event::JobStarts(0),
+        Event::JobStarts(1),
+        Event::JobsEnd(0),
+        Event::AdminDrain(1),
+        Event::Settle,
+        Event::SlurmSilent,
+        Event::LookOnly,
+        Event::ActLate,
+        ACT,
+        KILLED,
+    ];
+    let states = explore(&at_work(), &events, depth(6));
+    assert!(states > 1_000, "the search saw only {states} states");
+}
