@@ -157,15 +157,12 @@ async fn record(
     if read.nodeset.metadata.deletion_timestamp.is_some() {
         return Ok(history);
     }
-    let written = match &history.write {
-        Some(revision::Write::Create(desired)) => Some(writer.create(desired).await),
-        Some(revision::Write::Change { revision, patch }) => {
-            Some(writer.merge(revision.as_ref(), patch.clone()).await)
+    if let Some(revision::Write { instead_of, revision }) = &history.write {
+        if let Some(old) = instead_of {
+            writer.delete(old.as_ref()).await.map_err(Error::Revision)?;
         }
-        None => None,
-    };
-    if let Some(written) = written {
-        revisions.upsert(written.map_err(Error::Revision)?);
+        let written = writer.create(revision).await.map_err(Error::Revision)?;
+        revisions.upsert(written);
     }
     // Paused means hands off, as with workers.
     let expired = history

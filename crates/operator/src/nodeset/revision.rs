@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use keelson_api::{NodeSet, well_known::label};
 use keelson_runtime::apply::{Desired, hash};
 use kube::ResourceExt;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::build::worker_labels;
 use crate::children::metadata::{Metadata, owned_by};
@@ -34,13 +34,12 @@ pub struct History {
 }
 
 #[derive(Debug, Clone)]
-pub enum Write {
-    Create(Desired<ControllerRevision>),
-    /// It is there, but not the newest, or not ours.
-    Change {
-        revision: Arc<ControllerRevision>,
-        patch: Value,
-    },
+pub struct Write {
+    /// It is there, but not the newest, or not ours. The API server takes no patch of one: it compares the data byte by
+    /// byte with what its own encoder makes of them. Pods refer to a revision by its hash alone, so that it may be made
+    /// anew.
+    pub instead_of: Option<Arc<ControllerRevision>>,
+    pub revision: Desired<ControllerRevision>,
 }
 
 /// Finds or makes the revision of these inputs. `known` are the NodeSet's revisions and those that hold a name of its.
@@ -59,14 +58,22 @@ pub fn settle(
         .and_then(|status| status.collision_count)
         .unwrap_or(0);
     let (collisions, newest, write) = if let Some(found) = known.iter().find(|revision| is_it(revision)) {
-        (before, hash_of(found), change(nodeset, found, top))
+        let hash = hash_of(found);
+        let renew = (found.revision < top || !is_of(nodeset, found)).then(|| Write {
+            instead_of: Some(Arc::clone(found)),
+            revision: build(nodeset, &hash, &data, top + 1),
+        });
+        (before, hash, renew)
     } else {
         let taken: BTreeSet<String> = known.iter().map(|revision| revision.name_any()).collect();
-        let (collisions, hash) = (before..)
+        let (collisions, hash) = (before..i32::MAX)
             .map(|collisions| (collisions, hash_with(inputs, collisions)))
             .find(|(_, hash)| !taken.contains(&name(nodeset, hash)))
             .unwrap_or((before, hash_with(inputs, before)));
-        let create = Write::Create(build(nodeset, &hash, &data, top + 1));
+        let create = Write {
+            instead_of: None,
+            revision: build(nodeset, &hash, &data, top + 1),
+        };
         (collisions, hash, Some(create))
     };
     let theirs = normalised(&peer_fields(nodeset));
@@ -125,24 +132,6 @@ fn build(nodeset: &NodeSet, hash: &str, data: &Value, number: i64) -> Desired<Co
         "data": data,
         "revision": number,
     }))
-}
-
-/// Makes a revision that is there ours and the newest, if it is not.
-fn change(nodeset: &NodeSet, revision: &Arc<ControllerRevision>, top: i64) -> Option<Write> {
-    let mut patch = Map::new();
-    if revision.revision < top {
-        patch.insert("revision".into(), json!(top + 1));
-    }
-    if !is_of(nodeset, revision) {
-        patch.insert(
-            "metadata".into(),
-            json!({ "ownerReferences": [owned_by(nodeset)] }),
-        );
-    }
-    (!patch.is_empty()).then(|| Write::Change {
-        revision: Arc::clone(revision),
-        patch: Value::Object(patch),
-    })
 }
 
 fn is_of(nodeset: &NodeSet, revision: &ControllerRevision) -> bool {
@@ -248,14 +237,7 @@ mod tests {
     }
 
     fn stored(write: Option<Write>) -> Arc<ControllerRevision> {
-        match write.unwrap() {
-            Write::Create(desired) => Arc::new(serde_json::from_value(desired.value).unwrap()),
-            Write::Change { revision, patch } => {
-                let mut value = json!(revision.as_ref());
-                value["revision"] = patch["revision"].clone();
-                Arc::new(serde_json::from_value(value).unwrap())
-            }
-        }
+        Arc::new(serde_json::from_value(write.unwrap().revision.value).unwrap())
     }
 
     fn none() -> BTreeSet<String> {
@@ -315,11 +297,9 @@ mod tests {
         let set = nodeset();
         let mut orphan = ControllerRevision::clone(&stored(settle(&set, &json!(1), &[], &none()).write));
         orphan.metadata.owner_references = None;
-        let Some(Write::Change { patch, .. }) = settle(&set, &json!(1), &[Arc::new(orphan)], &none()).write
-        else {
-            panic!("not taken over");
-        };
-        assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], "set");
+        let write = settle(&set, &json!(1), &[Arc::new(orphan)], &none()).write;
+        assert!(write.as_ref().unwrap().instead_of.is_some());
+        assert_eq!(stored(write).owner_references()[0].uid, "set");
     }
 
     /// As the peer stores one: patch marks, empty objects and zeros written out.
