@@ -45,16 +45,12 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         .finalizer(nodeset.as_ref(), finalizer::NODESET_DRAIN, held)
         .await
         .map_err(Error::Finalizer)?;
+    let reserved = |known: &String| known == finalizer::NODESET_RESERVATION;
+    if !held && !nodeset.finalizers().iter().any(reserved) {
+        return Ok(Requeue::OnChange);
+    }
     if let Some(written) = written {
         context.caches.nodesets.upsert(written);
-    }
-    if !held
-        && !nodeset
-            .finalizers()
-            .iter()
-            .any(|known| known == finalizer::NODESET_RESERVATION)
-    {
-        return Ok(Requeue::OnChange);
     }
     let template = validate::validate(&read).map(|validated| build::build_template(&validated));
     let shared = apply_shared(&context, &writer, &read).await;

@@ -1,6 +1,6 @@
 //! Keeps the reservation of a scheduled update as `reservation` judges it. A finalizer stands while there may be one.
 
-use keelson_api::well_known::{condition, finalizer, reason};
+use keelson_api::well_known::{annotation, condition, finalizer, reason};
 use keelson_runtime::{Key, apply::Writer, run::chain};
 use kube::ResourceExt;
 use slurm_rest::Client;
@@ -49,8 +49,9 @@ pub async fn keep(
         &nodeset.spec.controller_ref.name,
     );
     let Some(client) = context.mirrors.client(&controller) else {
-        if read.controller.is_none() {
-            // With the cluster its reservations are gone.
+        let forced = nodeset.annotations().get(annotation::FORCE_DELETE);
+        // With the cluster its reservations are gone.
+        if read.controller.is_none() || forced.is_some_and(|value| value == "true") {
             hold(context, writer, read, false).await?;
         }
         return Ok(said(false, "there is no connection to Slurm yet".to_owned()));
@@ -113,7 +114,8 @@ async fn hold(context: &Context, writer: &Writer, read: &Read, wanted: bool) -> 
         .finalizer(nodeset.as_ref(), finalizer::NODESET_RESERVATION, wanted)
         .await
         .map_err(Error::Finalizer)?;
-    if let Some(written) = written {
+    // One that is gone with its last finalizer must not come back into the cache.
+    if let Some(written) = written.filter(|written| !written.finalizers().is_empty()) {
         context.caches.nodesets.upsert(written);
     }
     Ok(())
