@@ -17,7 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{Key, metrics::Metrics};
+use crate::{Key, adopt, metrics::Metrics};
 
 /// Where the hash of the last apply is kept.
 pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
@@ -184,6 +184,9 @@ impl Writer {
             if self.is_current(live, &stored, &desired.value, &hash) {
                 return Ok(Applied::Unchanged);
             }
+            if !live.annotations().contains_key(APPLIED_HASH) {
+                self.adopt::<K>(&key).await?;
+            }
         }
         let mut body = desired.value.clone();
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -212,6 +215,41 @@ impl Writer {
         } else {
             Applied::Changed(written)
         })
+    }
+
+    /// Makes the fields of an operator that was here before us ours, so that those we do not send go away.
+    async fn adopt<K>(&self, key: &Key) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + fmt::Debug,
+    {
+        let api = self.api::<K>(&key.namespace);
+        // Caches keep no managed fields.
+        let Some(live) = self
+            .call::<K, _>("get", key, api.get_metadata_opt(&key.name))
+            .await?
+        else {
+            return Ok(());
+        };
+        let Some(entries) = adopt::migrated(live.managed_fields(), self.manager) else {
+            return Ok(());
+        };
+        let patch = json!({ "metadata": {
+            "managedFields": entries,
+            "resourceVersion": live.resource_version(),
+        } });
+        let params = PatchParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PatchParams::default()
+        };
+        self.call::<K, _>(
+            "adopt",
+            key,
+            api.patch_metadata(&key.name, &params, &Patch::Merge(&patch)),
+        )
+        .await?;
+        tracing::info!(kind = %K::kind(&()), object = %key, "adopted");
+        Ok(())
     }
 
     fn is_current<K: ResourceExt>(&self, live: &K, stored: &Value, desired: &Value, hash: &str) -> bool {

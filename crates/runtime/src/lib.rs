@@ -4,6 +4,7 @@
 //! Nothing here knows what a NodeSet is. The controllers say what to watch, whom a change concerns and what to do;
 //! this crate makes sure that it happens once at a time, soon, again after a failure, and only on the leader.
 
+mod adopt;
 pub mod apply;
 pub mod cache;
 pub mod client;

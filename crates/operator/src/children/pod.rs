@@ -18,9 +18,17 @@ pub fn container(base: Value, user: Option<&RawObject>) -> Value {
     merged
 }
 
+/// Labels by which a chart tells its version. Charts put them on our objects and into their templates alike; on pods, a
+/// new version of a chart would be a restart of everything.
+const VERSIONS: [&str; 2] = ["helm.sh/chart", "app.kubernetes.io/version"];
+
 /// Our pod template with the user's changes. `metadata` already holds the user's labels and annotations.
 pub fn template(metadata: &Metadata, spec: Value, user: Option<&PodTemplate>) -> Value {
     let spec = merge_pod_spec(spec, user.and_then(|user| user.spec.as_ref()));
+    let mut metadata = metadata.clone();
+    metadata
+        .labels
+        .retain(|name, _| !VERSIONS.contains(&name.as_str()));
     json!({ "metadata": metadata.of_template(), "spec": spec })
 }
 
@@ -65,5 +73,16 @@ mod tests {
                 "securityContext": { "privileged": false },
             })
         );
+    }
+
+    #[test]
+    fn a_charts_version_is_not_on_pods() {
+        let metadata = Metadata::default().with_labels([
+            ("helm.sh/chart", "slurm-1.3.0".to_owned()),
+            ("app.kubernetes.io/version", "26.05".to_owned()),
+            ("team", "physics".to_owned()),
+        ]);
+        let template = template(&metadata, json!({}), None);
+        assert_eq!(template["metadata"]["labels"], json!({ "team": "physics" }));
     }
 }

@@ -171,6 +171,7 @@ async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
     let Some(address) = status.and_then(|status| status.pod_ip.as_deref()) else {
         return Answer::Silent;
     };
+    let leaves = pod.metadata.deletion_timestamp.is_some();
     let host = if address.contains(':') {
         format!("[{address}]")
     } else {
@@ -183,13 +184,27 @@ async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
             Ok(report) => Answer::Ours(report),
             Err(_) => Answer::Silent,
         },
-        // Refused at once: the pod is there, and nobody listens.
-        Err(error) if error.is_connect() && !error.is_timeout() && ready => {
+        // Refused at once: nobody listens. That a pod of ours ended a moment ago may not be known yet, but then nobody
+        // listens on slurmctld's port either.
+        Err(error)
+            if error.is_connect()
+                && !error.is_timeout()
+                && ready
+                && !leaves
+                && slurmctld_listens(&host).await =>
+        {
             tracing::debug!(pod = pod.name_any(), "no status port: an image of another maker");
             Answer::Foreign
         }
         Ok(_) | Err(_) => Answer::Silent,
     }
+}
+
+async fn slurmctld_listens(host: &str) -> bool {
+    let connect = tokio::net::TcpStream::connect(format!("{host}:{}", port::SLURMCTLD));
+    tokio::time::timeout(PATIENCE, connect)
+        .await
+        .is_ok_and(|answer| answer.is_ok())
 }
 
 #[cfg(test)]
