@@ -1,0 +1,303 @@
+//! A cluster that the former operator made goes over to this one as it runs: the pods, keys and volumes stay, and so do the
+//! jobs. The former operator itself is not run; what it leaves is written from its documentation (`slinky/`,
+//! `children.yaml`, `worker.yaml`), with real daemons in it.
+//!
+//! The test cluster's operator stands still until the take-over, so this test runs alone (`.config/nextest.toml`).
+#![allow(
+    clippy::indexing_slicing,
+    reason = "an index into JSON that is not there gives null"
+)]
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use e2e::operator::Stopped;
+use e2e::slurm::{CHART, Slurm};
+use e2e::{Namespace, cluster, eventually, run};
+use serde_json::{Value, json};
+
+const FORMER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/takeover");
+/// The revision under which the former operator made its workers; how it comes by the name does not matter.
+const HASH: &str = "5c8f9d6b7f";
+
+fn images() -> [(&'static str, String); 4] {
+    ["slurmctld", "slurmd", "slurmrestd", "tools"].map(|name| {
+        let image = if name == "tools" { "login" } else { name };
+        (name, testbed::image::name(image))
+    })
+}
+
+/// Creates as the former operator does: by update, under its program's name.
+fn create(space: &Namespace, manifest: &str) -> Result<()> {
+    let mut child = cluster()?
+        .kubectl()
+        .args([
+            "--namespace",
+            &space.name,
+            "create",
+            "--field-manager=manager",
+            "-f",
+            "-",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    child
+        .stdin
+        .take()
+        .context("no standard input")?
+        .write_all(manifest.as_bytes())?;
+    let status = child.wait()?;
+    ensure!(status.success(), "kubectl create ({status})");
+    Ok(())
+}
+
+/// What the former operator and its chart have made.
+fn former_cluster() -> Result<Slurm> {
+    let space = Namespace::create("takeover")?;
+    let mut install = cluster()?.helm();
+    install.args([
+        "install",
+        "slurm",
+        &format!("{FORMER}/slinky"),
+        "--namespace",
+        &space.name,
+    ]);
+    for (name, image) in images() {
+        install.args(["--set", &format!("{name}={image}")]);
+    }
+    run(&mut install)?;
+    let slurm = Slurm::installed(space);
+    let set = slurm.get(&["nodesets.slinky.slurm.net", "slurm-worker-slinky"])?;
+    let uid = |kind: &str| -> Result<String> {
+        let object = slurm.get(&[kind, "slurm"])?;
+        Ok(object["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
+    };
+    let nodeset = set["metadata"]["uid"].as_str().context("no uid")?;
+    let (controller, restapi) = (
+        uid("controllers.slinky.slurm.net")?,
+        uid("restapis.slinky.slurm.net")?,
+    );
+    let fill = |file: &str, ordinal: &str| -> Result<String> {
+        let mut text = std::fs::read_to_string(format!("{FORMER}/{file}"))?;
+        for (mark, value) in [
+            ("@NAMESPACE@", slurm.space.name.as_str()),
+            ("@CONTROLLER@", &controller),
+            ("@RESTAPI@", &restapi),
+            ("@NODESET@", nodeset),
+            ("@HASH@", HASH),
+            ("@ORDINAL@", ordinal),
+        ] {
+            text = text.replace(mark, value);
+        }
+        for (name, image) in images() {
+            text = text.replace(&format!("@{}@", name.to_uppercase()), &image);
+        }
+        Ok(text)
+    };
+    create(&slurm.space, &fill("children.yaml", "")?)?;
+    create(&slurm.space, &revision(&slurm.space, &set, nodeset).to_string())?;
+    for ordinal in ["0", "1"] {
+        create(&slurm.space, &fill("worker.yaml", ordinal)?)?;
+    }
+    // slurmctld's Service leads to the pod that the former operator marked.
+    eventually("the mark of the active slurmctld", || {
+        slurm.space.kubectl(&[
+            "label",
+            "--overwrite",
+            "pod/slurm-controller-0",
+            "controller.slinky.slurm.net/active=true",
+        ])
+    })?;
+    Ok(slurm)
+}
+
+/// The former operator's record of what its workers are made from.
+fn revision(space: &Namespace, set: &Value, uid: &str) -> Value {
+    let mut spec = serde_json::Map::new();
+    for field in [
+        "template",
+        "ordinalPadding",
+        "oversubscribeNode",
+        "slurmd",
+        "extraConf",
+        "logfile",
+        "ssh",
+    ] {
+        let mut value = set["spec"][field].clone();
+        if let Value::Object(fields) = &mut value {
+            fields.insert("$patch".into(), json!("replace"));
+        }
+        if !value.is_null() {
+            spec.insert(field.into(), value);
+        }
+    }
+    json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {
+            "name": format!("slurm-worker-slinky-{HASH}"), "namespace": space.name,
+            "labels": { "controller.kubernetes.io/hash": HASH, "helm.sh/chart": "slurm-1.3.0" },
+            "ownerReferences": [{
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "slurm-worker-slinky",
+                "uid": uid, "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "data": { "spec": spec },
+        "revision": 1,
+    })
+}
+
+/// Everything that must be the same afterwards.
+fn what_stays(slurm: &Slurm) -> Result<BTreeMap<String, Value>> {
+    let mut stays = BTreeMap::new();
+    for ordinal in 0..2 {
+        let name = format!("slurm-worker-slinky-{ordinal}");
+        let pod = slurm.get(&["pod", &name])?;
+        let statuses = pod["status"]["containerStatuses"]
+            .as_array()
+            .context("no containers")?;
+        let ids: Vec<&Value> = statuses.iter().map(|status| &status["containerID"]).collect();
+        stays.insert(name, json!([pod["metadata"]["uid"], ids]));
+    }
+    for name in ["slurm-auth-slurm", "slurm-auth-jwt"] {
+        let secret = slurm.get(&["secret", name])?;
+        stays.insert(
+            name.to_owned(),
+            json!([secret["metadata"]["uid"], secret["data"]]),
+        );
+    }
+    let claim = slurm.get(&["pvc", "statesave-slurm-controller-0"])?;
+    stays.insert(
+        "the volume".to_owned(),
+        json!([
+            claim["metadata"]["uid"],
+            claim["spec"],
+            claim["metadata"]["deletionTimestamp"]
+        ]),
+    );
+    Ok(stays)
+}
+
+/// How many forms slurmctld's pod has had: one more is one restart.
+fn forms(slurm: &Slurm) -> Result<i64> {
+    let revisions = slurm.get(&[
+        "controllerrevisions",
+        "--selector=app.kubernetes.io/name=slurmctld",
+    ])?;
+    let revisions = revisions["items"].as_array().context("a list without items")?;
+    let newest = revisions
+        .iter()
+        .filter_map(|revision| revision["revision"].as_i64())
+        .max();
+    newest.context("no revision of slurmctld")
+}
+
+fn settled(slurm: &Slurm) -> Result<()> {
+    for object in [
+        "controllers.slinky.slurm.net/slurm",
+        "restapis.slinky.slurm.net/slurm",
+        "nodesets.slinky.slurm.net/slurm-worker-slinky",
+    ] {
+        eventually(&format!("{object} ready as it is now"), || {
+            let object = slurm.get(&[object])?;
+            let generation = &object["metadata"]["generation"];
+            for (kind, status) in [("Ready", "True"), ("Degraded", "False")] {
+                let found = e2e::slurm::condition(&object, kind)?;
+                ensure!(
+                    found["status"] == status && found["observedGeneration"] == *generation,
+                    "{found}"
+                );
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cluster_of_the_former_operator_goes_over_as_it_runs() -> Result<()> {
+    let stopped = Stopped::stop()?;
+    let slurm = former_cluster()?;
+    slurm.wait_idle(2)?;
+    let job = slurm.sbatch(&["--job-name=lasting", "--nodelist=slinky-0"], "sleep 3600")?;
+    slurm.wait_job(&job, "RUNNING")?;
+    let (before, first) = (what_stays(&slurm)?, forms(&slurm)?);
+
+    drop(stopped);
+    settled(&slurm)?;
+    check(&slurm, &before, first, &job)?;
+
+    // Step 4 of docs/src/how-to/migrate-from-slinky.md: the release goes over to our chart, with its own images.
+    let values = format!(
+        "{{ configFiles: {{ cgroup.conf: 'CgroupPlugin=disabled' }}, partitions: {{ all: {{ enabled: true }} }},
+            controller: {{ slurmctld: {{ image: '{slurmctld}' }}, reconfigure: {{ image: '{slurmctld}' }}, logfile: {{ image: '{tools}' }},
+              persistence: {{ resources: {{ requests: {{ storage: 1Gi }} }} }},
+              extraConf: \"ProctrackType=proctrack/linuxproc\\nTaskPlugin=task/affinity\\nJobAcctGatherType=jobacct_gather/linux\\nReturnToService=2\" }},
+            restapi: {{ slurmrestd: {{ image: '{slurmrestd}' }} }},
+            nodesets: {{ slinky: {{ replicas: 2, oversubscribeNode: true, logfile: {{ image: '{tools}' }},
+              slurmd: {{ image: '{slurmd}', resources: {{ requests: {{ cpu: 10m, memory: 64Mi }}, limits: {{ cpu: '1', memory: 512Mi }} }} }} }} }} }}",
+        slurmctld = testbed::image::name("slurmctld"),
+        slurmd = testbed::image::name("slurmd"),
+        slurmrestd = testbed::image::name("slurmrestd"),
+        tools = testbed::image::name("login"),
+    );
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), values)?;
+    let mut upgrade = cluster()?.helm();
+    upgrade
+        .args([
+            "upgrade",
+            "slurm",
+            CHART,
+            "--namespace",
+            &slurm.space.name,
+            "--values",
+        ])
+        .arg(file.path());
+    let refused = run(&mut upgrade)
+        .err()
+        .context("the keys would have gone")?
+        .to_string();
+    ensure!(refused.contains("helm.sh/resource-policy=keep"), "{refused}");
+    slurm.space.kubectl(&[
+        "annotate",
+        "secret",
+        "slurm-auth-slurm",
+        "slurm-auth-jwt",
+        "helm.sh/resource-policy=keep",
+    ])?;
+    run(&mut upgrade)?;
+    settled(&slurm)?;
+    check(&slurm, &before, first, &job)
+}
+
+fn check(slurm: &Slurm, before: &BTreeMap<String, Value>, first: i64, job: &str) -> Result<()> {
+    let after = what_stays(slurm)?;
+    for (what, state) in before {
+        ensure!(
+            after.get(what) == Some(state),
+            "{what} was {state} and is {:?}",
+            after.get(what)
+        );
+    }
+    let restarts = forms(slurm)? - first;
+    ensure!(restarts <= 1, "slurmctld was given another form {restarts} times");
+    ensure!(slurm.job_state(job)? == "RUNNING", "the job did not last");
+    // What only the former operator kept true is gone from what we took over.
+    let service = slurm.get(&["service", "slurm-controller"])?;
+    let selector = &service["spec"]["selector"];
+    ensure!(
+        selector["controller.slinky.slurm.net/active"].is_null(),
+        "{selector}"
+    );
+    let budget = slurm.get(&["poddisruptionbudget", "slurm-workers-pdb-slurm"])?;
+    ensure!(budget["spec"]["maxUnavailable"].is_null(), "{}", budget["spec"]);
+    let next = slurm.sbatch(&["--wait", "--nodelist=slinky-1"], "true")?;
+    ensure!(
+        next.parse::<u32>()? > job.parse::<u32>()?,
+        "job {next} after {job}"
+    );
+    Ok(())
+}
