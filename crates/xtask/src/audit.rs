@@ -8,17 +8,14 @@ use testbed::layout::Layout;
 
 /// Fails when a service account of ours was refused anything since the cluster began.
 pub fn nothing_was_forbidden(layout: &Layout) -> Result<()> {
-    let mut calls = BTreeMap::new();
+    let mut log = String::new();
     for file in std::fs::read_dir(layout.logs())?.flatten() {
         if file.file_name().to_string_lossy().starts_with("audit") {
-            let text = std::fs::read_to_string(file.path())
+            log += &std::fs::read_to_string(file.path())
                 .with_context(|| format!("cannot read {}", file.path().display()))?;
-            for call in forbidden(&text) {
-                *calls.entry(call).or_insert(0_u32) += 1;
-            }
         }
     }
-    let told: Vec<String> = calls
+    let told: Vec<String> = forbidden(&log)
         .iter()
         .map(|(call, times)| format!("  {times} × {call}"))
         .collect();
@@ -30,32 +27,67 @@ pub fn nothing_was_forbidden(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// The refused calls in an audit log, as `account verb resource`. A refusal by an admission plug-in is none of them.
-fn forbidden(log: &str) -> Vec<String> {
-    log.lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter_map(|entry| {
-            let text = |pointer: &str| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-            let account = text("/user/username").strip_prefix("system:serviceaccount:")?;
-            let ours = account.contains("slurm-operator");
-            let refused = text("/annotations/authorization.k8s.io~1decision") == "forbid";
-            (ours && refused).then(|| {
-                let (group, resource) = (text("/objectRef/apiGroup"), text("/objectRef/resource"));
-                let subresource = text("/objectRef/subresource");
-                format!("{account} {} {group}/{resource} {subresource}", text("/verb"))
-                    .trim_end()
-                    .to_owned()
-            })
-        })
-        .collect()
+/// The refused calls in an audit log, as `account verb resource`, and how often. A refusal by an admission plug-in is none
+/// of them, nor one after the account's roles were taken away: programs that are removed end a little later than those.
+fn forbidden(log: &str) -> BTreeMap<String, u32> {
+    let entries: Vec<Value> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let mut calls = BTreeMap::new();
+    for entry in &entries {
+        let Some(account) = text(entry, "/user/username").strip_prefix("system:serviceaccount:") else {
+            continue;
+        };
+        let refused = text(entry, "/annotations/authorization.k8s.io~1decision") == "forbid";
+        if !refused || !account.contains("slurm-operator") || was_removed(account, entry, &entries) {
+            continue;
+        }
+        let (group, resource) = (
+            text(entry, "/objectRef/apiGroup"),
+            text(entry, "/objectRef/resource"),
+        );
+        let subresource = text(entry, "/objectRef/subresource");
+        let call = format!(
+            "{account} {} {group}/{resource} {subresource}",
+            text(entry, "/verb")
+        );
+        *calls.entry(call.trim_end().to_owned()).or_insert(0) += 1;
+    }
+    calls
+}
+
+/// Whether a binding of this account, which has its name, was deleted before this call.
+fn was_removed(account: &str, call: &Value, entries: &[Value]) -> bool {
+    let (namespace, name) = account.split_once(':').unwrap_or((account, ""));
+    let when = text(call, "/requestReceivedTimestamp");
+    entries.iter().any(|entry| {
+        let deleted = text(entry, "/objectRef/name");
+        let here = text(entry, "/objectRef/namespace") == namespace;
+        let binding = match (text(entry, "/verb"), text(entry, "/objectRef/resource")) {
+            ("delete", "clusterrolebindings") => deleted == name,
+            ("delete", "rolebindings") => here && deleted.strip_suffix("-home").unwrap_or(deleted) == name,
+            ("deletecollection", "rolebindings") => here,
+            _ => false,
+        };
+        // Written so that the order of texts is the order of times.
+        binding && text(entry, "/requestReceivedTimestamp") <= when
+    })
+}
+
+fn text<'a>(entry: &'a Value, pointer: &str) -> &'a str {
+    entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::forbidden;
 
-    fn entry(user: &str, decision: &str) -> String {
+    const OURS: &str = "system:serviceaccount:here:slurm-operator-webhook";
+
+    fn entry(second: u8, user: &str, decision: &str) -> String {
         serde_json::json!({
+            "requestReceivedTimestamp": format!("2026-11-15T22:00:{second:02}.000000Z"),
             "user": { "username": user }, "verb": "list",
             "objectRef": { "resource": "pods", "apiGroup": "", "namespace": "slurm" },
             "annotations": { "authorization.k8s.io/decision": decision },
@@ -63,20 +95,52 @@ mod tests {
         .to_string()
     }
 
+    fn deletion(second: u8, kind: &str, name: &str) -> String {
+        serde_json::json!({
+            "requestReceivedTimestamp": format!("2026-11-15T22:00:{second:02}.000000Z"),
+            "user": { "username": "admin" }, "verb": "delete",
+            "objectRef": { "resource": kind, "namespace": "here", "name": name },
+            "annotations": { "authorization.k8s.io/decision": "allow" },
+        })
+        .to_string()
+    }
+
+    fn told(log: &[String]) -> Vec<(String, u32)> {
+        forbidden(&log.join("\n")).into_iter().collect()
+    }
+
     #[test]
     fn only_refusals_by_roles_and_only_ours_count() {
-        let ours = "system:serviceaccount:slurm-operator:slurm-operator-webhook";
         let log = [
-            entry(ours, "allow"),
-            entry("system:serviceaccount:default:stranger", "forbid"),
-            entry("admin", "forbid"),
+            entry(1, OURS, "allow"),
+            entry(2, "system:serviceaccount:default:stranger", "forbid"),
+            entry(3, "admin", "forbid"),
             "half a line".to_owned(),
-            entry(ours, "forbid"),
-        ]
-        .join("\n");
+            entry(4, OURS, "forbid"),
+            entry(5, OURS, "forbid"),
+        ];
         assert_eq!(
-            forbidden(&log),
-            ["slurm-operator:slurm-operator-webhook list /pods"]
+            told(&log),
+            [("here:slurm-operator-webhook list /pods".to_owned(), 2)]
         );
+    }
+
+    #[test]
+    fn a_program_that_outlives_its_roles_is_no_fault_of_theirs() {
+        let after = [
+            deletion(1, "rolebindings", "slurm-operator-webhook-home"),
+            entry(2, OURS, "forbid"),
+        ];
+        assert_eq!(told(&after), []);
+        let before = [
+            entry(1, OURS, "forbid"),
+            deletion(2, "clusterrolebindings", "slurm-operator-webhook"),
+        ];
+        assert_eq!(told(&before).len(), 1);
+        let other = [
+            deletion(1, "clusterrolebindings", "slurm-operator"),
+            entry(2, OURS, "forbid"),
+        ];
+        assert_eq!(told(&other).len(), 1);
     }
 }
