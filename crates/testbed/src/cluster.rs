@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::binaries::Binaries;
 use crate::cache::{hex, remove_tree};
-use crate::host::Host;
+use crate::host::{self, Host};
 use crate::layout::{API_ADDRESS, API_PORT, API_SERVICE, Layout, NODES_MAX, Node, Spec};
 use crate::namespaces::{self, CONTROL_PLANE, Tree};
 use crate::pki::Pki;
@@ -96,6 +96,7 @@ impl Cluster {
             }
             State::Absent => {}
         }
+        host::require_inotify(wanted.nodes)?;
         let started = Self::start_new(layout.clone(), wanted, host, progress);
         if started.is_err() {
             // Logs stay: the error names them. Processes, mounts, interfaces and control groups do not.

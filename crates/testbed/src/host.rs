@@ -19,6 +19,10 @@ const DISK_TO_BUILD_GIB: u64 = 15;
 /// Free space that a cluster needs when everything is built.
 const DISK_TO_RUN_GIB: u64 = 4;
 
+/// inotify instances that a control plane and a node have open.
+const INOTIFY_CONTROL_PLANE: usize = 11;
+const INOTIFY_NODE: usize = 9;
+
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_CHROOT: u32 = 18;
 const CAP_SYS_ADMIN: u32 = 21;
@@ -114,6 +118,41 @@ pub fn require(cache: &Cache) -> Result<()> {
         cache.root().display()
     );
     Ok(())
+}
+
+/// Refuses a machine on which one more cluster would run out of inotify instances: the kubelet of its last node would
+/// not start, and say so only in its log.
+pub fn require_inotify(nodes: u8) -> Result<()> {
+    const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
+    let limit: usize = fs::read_to_string(LIMIT)
+        .with_context(|| format!("cannot read {LIMIT}"))?
+        .trim()
+        .parse()
+        .with_context(|| format!("{LIMIT} is not a number"))?;
+    let needed = INOTIFY_CONTROL_PLANE + INOTIFY_NODE * usize::from(nodes);
+    let used = inotify_instances();
+    ensure!(
+        used + needed <= limit,
+        "{used} of {limit} inotify instances are in use and the cluster needs {needed}: take another cluster down, or `sysctl fs.inotify.max_user_instances={}`",
+        (used + needed).next_power_of_two()
+    );
+    Ok(())
+}
+
+/// Those of all users: nearly all are root's.
+fn inotify_instances() -> usize {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    // A process that ends while it is looked at has none.
+    let open = processes.flat_map(|process| {
+        fs::read_dir(process.path().join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten()
+    });
+    open.filter(|file| {
+        fs::read_link(file.path()).is_ok_and(|target| target.as_os_str() == "anon_inode:inotify")
+    })
+    .count()
 }
 
 /// Refuses a kernel that lacks what the cluster's network is made of.

@@ -12,6 +12,9 @@ pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm
 /// Values files that users start from.
 pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
+/// The quick start's set of workers.
+pub const NODESET: &str = "nodeset.slinky.slurm.net/slurm-worker-cpu";
+
 /// What makes the quick start's pods small enough for several Slurms on the test cluster.
 const SMALL: &str = r#"
 controller: { slurmctld: { resources: { requests: { cpu: 10m, memory: 64Mi } } } }
@@ -135,6 +138,89 @@ impl Slurm {
         let wrap = format!("--wrap={script}");
         let words = [&["sbatch", "--parsable", "--output=/dev/null"], options, &[&wrap]].concat();
         Ok(self.controller(&words)?.trim().to_owned())
+    }
+
+    /// Submits a job that runs on this node until [`Slurm::open`], with a time limit in minutes.
+    pub fn hold(&self, node: &str, minutes: u32) -> Result<String> {
+        let job = self.sbatch(
+            &[&format!("--nodelist={node}"), &format!("--time={minutes}")],
+            "until [ -e /tmp/open ]; do sleep 1; done",
+        )?;
+        self.wait_job(&job, "RUNNING")?;
+        Ok(job)
+    }
+
+    /// Lets the jobs of [`Slurm::hold`] on this node end.
+    pub fn open(&self, node: &str) -> Result<()> {
+        let pod = worker_pod(node);
+        self.space
+            .kubectl(&["exec", &pod, "--container=slurmd", "--", "touch", "/tmp/open"])
+            .map(drop)
+    }
+
+    /// Watches for a while that nothing happens to a worker and its job.
+    pub fn stays_at_work(&self, node: &str, uid: &str, job: &str) -> Result<()> {
+        for _ in 0..8 {
+            let workers = self.workers()?;
+            let found = workers.get(&worker_pod(node)).map(String::as_str);
+            ensure!(found == Some(uid), "pod of {node} was {uid} and is {found:?}");
+            let state = self.job_state(job)?;
+            ensure!(state == "RUNNING", "job {job} on {node} is {state}");
+            std::thread::sleep(std::time::Duration::from_millis(500));
+        }
+        Ok(())
+    }
+
+    /// Waits until Slurm gives no new jobs to a node, and returns the reason.
+    pub fn wait_drain(&self, node: &str) -> Result<String> {
+        eventually(&format!("the drain of {node}"), || {
+            let state = self.node_field(node, "State")?;
+            ensure!(state.contains("DRAIN"), "{node} is {state}");
+            self.node_reason(node)
+        })
+    }
+
+    /// The whole reason that a node's state was given.
+    pub fn node_reason(&self, node: &str) -> Result<String> {
+        let words = ["sinfo", "--noheader", "--nodes", node, "--format=%E"];
+        Ok(self
+            .controller(&words)?
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned())
+    }
+
+    /// Waits until a worker's pod and its record in Slurm are gone.
+    pub fn wait_gone(&self, node: &str) -> Result<()> {
+        eventually(&format!("the end of {node}"), || {
+            ensure!(
+                !self.workers()?.contains_key(&worker_pod(node)),
+                "its pod is there"
+            );
+            let nodes = self.controller(&["sinfo", "--noheader", "--Node", "--format=%N"])?;
+            ensure!(
+                !nodes.split_whitespace().any(|name| name == node),
+                "Slurm knows it: {nodes}"
+            );
+            Ok(())
+        })
+    }
+
+    /// Sets the number of workers, as an autoscaler would.
+    pub fn scale(&self, replicas: u32) -> Result<()> {
+        self.space
+            .kubectl(&["scale", NODESET, &format!("--replicas={replicas}")])
+            .map(drop)
+    }
+
+    /// The uid of a worker's pod.
+    pub fn worker(&self, node: &str) -> Result<String> {
+        let pod = worker_pod(node);
+        self.workers()?
+            .remove(&pod)
+            .with_context(|| format!("there is no pod {pod}"))
     }
 
     /// A job's state as slurmctld has it.
@@ -288,6 +374,11 @@ impl Drop for Slurm {
         }
         eprintln!("{told}");
     }
+}
+
+/// The pod that serves a node of the quick start's workers.
+pub fn worker_pod(node: &str) -> String {
+    format!("slurm-worker-{node}")
 }
 
 /// The condition of this type.

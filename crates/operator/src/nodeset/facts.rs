@@ -55,7 +55,6 @@ pub fn desired(
 /// What the user asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetFacts {
-    pub namespace: String,
     pub replicas: u32,
     pub mode: ScalingMode,
     /// Hash of everything that shapes a worker pod.

@@ -117,7 +117,6 @@ fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
         (true, NodeSetDeletionPolicy::Immediate) => Leaving::Immediately,
     };
     SetFacts {
-        namespace: nodeset.namespace().unwrap_or_default(),
         replicas,
         mode: spec.scaling_mode,
         revision: revision.to_owned(),

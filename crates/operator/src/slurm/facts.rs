@@ -69,7 +69,9 @@ impl SlurmNode {
 
     /// Something runs there, is being cleaned up, or may be: what Slurm does not say counts as yes.
     pub fn busy(&self) -> bool {
-        self.state.is_busy() || self.allocated > 0
+        // The list of jobs is asked for when a decision needs it, so it may know more than the older list of nodes.
+        let held = self.work.as_ref().is_some_and(|work| !work.jobs.is_empty());
+        self.state.is_busy() || self.allocated > 0 || held
     }
 
     /// Takes no new jobs.

@@ -40,9 +40,9 @@ impl Draft<'_> {
         }
     }
 
+    /// The same words for every worker with the same cause: Slurm takes one call for all of them.
     fn drain_reason(&self, worker: &Worker<'_>) -> Option<String> {
         let pod = worker.facts;
-        let id = format!("Pod ({}/{})", self.set.namespace, pod.name);
         if let Some(intent) = &worker.intent {
             let what = match intent.cause {
                 Cause::ScaleIn => "for scale-in",
@@ -54,18 +54,18 @@ impl Draft<'_> {
                 Cause::Renamed => "because its machine gives it another name",
                 Cause::Duplicate => "because its machine has another worker",
             };
-            return Some(format!("{id} is pending termination {what}"));
+            return Some(format!("Pod is pending termination {what}"));
         }
         let machine = pod
             .machine
             .as_ref()
-            .and_then(|name| Some((name, self.observed.machines.get(name)?)));
+            .and_then(|name| self.observed.machines.get(name));
         match machine {
-            Some((name, machine)) if machine.cordoned => Some(match &machine.cordon_reason {
+            Some(machine) if machine.cordoned => Some(match &machine.cordon_reason {
                 Some(reason) => reason.clone(),
-                None => format!("Node ({name}) was cordoned, {id} must be cordoned"),
+                None => "Kubernetes node was cordoned".to_owned(),
             }),
-            _ => pod.cordoned.then(|| format!("{id} was cordoned")),
+            _ => pod.cordoned.then(|| "Pod was cordoned".to_owned()),
         }
     }
 

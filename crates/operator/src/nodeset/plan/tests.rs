@@ -34,7 +34,6 @@ pub fn at(second: i64) -> Timestamp {
 
 pub fn set(replicas: u32) -> SetFacts {
     SetFacts {
-        namespace: "slurm".into(),
         replicas,
         mode: ScalingMode::StatefulSet,
         revision: "new".into(),
@@ -221,7 +220,7 @@ fn scale_in_marks_and_drains_before_anything_is_deleted() {
             },
             Step::Drain {
                 node: "w-1".into(),
-                reason: "slurm-operator: Pod (slurm/w-1) is pending termination for scale-in".into(),
+                reason: "slurm-operator: Pod is pending termination for scale-in".into(),
             },
         ]
     );
@@ -639,7 +638,7 @@ fn a_persons_cordon_of_a_pod_stays() {
     cordoned.protected = false;
     let mut slurm = slurm(&["IDLE+DRAIN"]);
     edit(&mut slurm, "w-0", |node| {
-        node.reason = "slurm-operator: Pod (slurm/w-0) was cordoned".into();
+        node.reason = "slurm-operator: Pod was cordoned".into();
     });
     assert_eq!(plan(&observed(set(1), vec![cordoned], slurm)).steps, []);
 }

@@ -1,0 +1,155 @@
+//! What people do to machines and nodes by hand, and what the operator makes of it. These tests cordon machines of the
+//! test cluster, so nothing else runs beside them.
+
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a missing entry fails the test, as it should"
+)]
+
+use anyhow::{Context, Result, ensure};
+use e2e::slurm::{Slurm, worker_pod};
+use e2e::{cluster, eventually, kubectl, run};
+use serde_json::{Value, json};
+use testbed::layout::Node;
+
+fn machine_of(slurm: &Slurm, node: &str) -> Result<String> {
+    let pod = slurm.get(&["pod", &worker_pod(node)])?;
+    let machine = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+    Ok(machine.context("a pod without a machine")?.to_owned())
+}
+
+/// A machine that is given back however the test ends.
+struct Cordoned(String);
+
+impl Drop for Cordoned {
+    fn drop(&mut self) {
+        let _ = kubectl(&["uncordon", &self.0]);
+    }
+}
+
+#[test]
+fn kubectl_drain_waits_for_the_job_and_slurm_gives_the_worker_no_new_one() -> Result<()> {
+    let slurm = Slurm::install_ready("kubectl-drain", "nodesets: { cpu: { replicas: 2 } }", 2)?;
+    let job = slurm.hold("cpu-0", 60)?;
+    let uid = slurm.worker("cpu-0")?;
+    let machine = machine_of(&slurm, "cpu-0")?;
+    let cordoned = Cordoned(machine.clone());
+    let selector = "--pod-selector=app.kubernetes.io/name=slurmd";
+    let drain = [
+        "drain",
+        machine.as_str(),
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        selector,
+    ];
+    let refused = kubectl(&[&drain[..], &["--timeout=5s"]].concat());
+    let refused = format!(
+        "{:#}",
+        refused.err().context("the worker was evicted with its job")?
+    );
+    ensure!(refused.contains("disruption budget"), "{refused}");
+    let reason = slurm.wait_drain("cpu-0")?;
+    ensure!(reason.contains("cordoned"), "{reason}");
+    slurm.stays_at_work("cpu-0", &uid, &job)?;
+
+    slurm.open("cpu-0")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    kubectl(&[&drain[..], &["--timeout=120s"]].concat())?;
+    drop(cordoned);
+    // The worker comes back, and the drain that was ours ends with its cause.
+    slurm.wait_idle(2).map(drop)
+}
+
+#[test]
+fn a_drain_that_an_administrator_made_outlives_everything() -> Result<()> {
+    let slurm = Slurm::install_ready("admin", "nodesets: { cpu: { replicas: 2 } }", 2)?;
+    let words = [
+        "scontrol",
+        "update",
+        "nodename=cpu-0",
+        "state=drain",
+        "reason=bad disk",
+    ];
+    slurm.controller(&words)?;
+    let drained = |slurm: &Slurm| -> Result<()> {
+        let state = slurm.node_field("cpu-0", "State")?;
+        ensure!(state.contains("DRAIN"), "cpu-0 is {state}");
+        let reason = slurm.node_reason("cpu-0")?;
+        ensure!(reason == "bad disk", "cpu-0 is drained for {reason:?}");
+        Ok(())
+    };
+    drained(&slurm)?;
+
+    let pod = worker_pod("cpu-0");
+    let cordon = |value: Value| {
+        slurm.patch(
+            &format!("pod/{pod}"),
+            &json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/pod-cordon": value } } }),
+        )
+    };
+    cordon(json!("true"))?;
+    let other = slurm.worker("cpu-1")?;
+    slurm.scale(3)?;
+    slurm.wait_idle(2)?;
+    drained(&slurm)?;
+    cordon(Value::Null)?;
+
+    // A new pod of the same name serves the same record.
+    let before = slurm.worker("cpu-0")?;
+    slurm.upgrade(
+        &json!({ "nodesets": { "cpu": { "replicas": 3, "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } } } })
+            .to_string(),
+    )?;
+    eventually("an update of all workers", || {
+        for (node, old) in [("cpu-0", &before), ("cpu-1", &other)] {
+            ensure!(slurm.worker(node)? != *old, "{node} is as before");
+        }
+        Ok(())
+    })?;
+    slurm.wait_idle(2)?;
+    drained(&slurm)?;
+    let machine = machine_of(&slurm, "cpu-0")?;
+    let cordoned = Cordoned(machine.clone());
+    kubectl(&["cordon", &machine])?;
+    eventually("the cordon to be seen", || {
+        let pod = slurm.get(&["node", &machine])?;
+        ensure!(pod.pointer("/spec/unschedulable") == Some(&json!(true)));
+        Ok(())
+    })?;
+    drop(cordoned);
+    slurm.wait_idle(2)?;
+    drained(&slurm)?;
+    slurm.controller(&["scontrol", "update", "nodename=cpu-0", "state=resume"])?;
+    slurm.wait_idle(3).map(drop)
+}
+
+#[test]
+fn a_machine_that_vanishes_and_comes_back_has_one_worker_of_each_name() -> Result<()> {
+    let slurm = Slurm::install_ready("machine", "nodesets: { cpu: { replicas: 2 } }", 2)?;
+    let job = slurm.hold("cpu-1", 60)?;
+    let uid = slurm.worker("cpu-1")?;
+    let machine = machine_of(&slurm, "cpu-1")?;
+
+    // The kubelet's restart is nothing to a job.
+    let number = machine.trim_start_matches("node-").parse()?;
+    run(cluster()?
+        .in_node(Node(number))?
+        .args(["pkill", "--exact", "kubelet"]))?;
+    slurm.stays_at_work("cpu-1", &uid, &job)?;
+    slurm.open("cpu-1")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+
+    // Without the Node object its pods are deleted; the kubelet registers it again.
+    kubectl(&["delete", "node", &machine])?;
+    eventually("the worker's replacement", || {
+        ensure!(slurm.worker("cpu-1")? != uid, "it is the same pod");
+        Ok(())
+    })?;
+    slurm.wait_idle(2)?;
+    let nodes = slurm.controller(&["sinfo", "--noheader", "--Node", "--format=%N"])?;
+    let mut nodes: Vec<&str> = nodes.split_whitespace().collect();
+    nodes.sort_unstable();
+    ensure!(nodes == ["cpu-0", "cpu-1"], "{nodes:?}");
+    let job = slurm.sbatch(&["--nodes=2"], "srun hostname")?;
+    slurm.wait_job(&job, "COMPLETED")
+}

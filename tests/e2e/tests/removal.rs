@@ -1,0 +1,119 @@
+//! What users take away while jobs are in it: sets of workers, partitions, whole releases. Slurm kills the jobs of a
+//! partition that is missing after a reconfigure, so nothing goes before the last job that names it.
+
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a missing entry fails the test, as it should"
+)]
+
+use anyhow::{Result, ensure};
+use e2e::slurm::{NODESET, Slurm};
+use e2e::{cluster, eventually, run};
+use serde_json::json;
+
+const CONTROLLER: &str = "controller.slinky.slurm.net/slurm";
+
+fn partitions(slurm: &Slurm) -> Result<Vec<String>> {
+    let shown = slurm.controller(&["sinfo", "--noheader", "--format=%R"])?;
+    Ok(shown.split_whitespace().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_deleted_nodeset_drains_and_its_partition_stays_for_the_jobs_that_name_it() -> Result<()> {
+    let values = json!({ "nodesets": { "cpu": { "replicas": 1, "partition": { "enabled": true } } } });
+    let slurm = Slurm::install_ready("removal", &values.to_string(), 1)?;
+    let finished = slurm.sbatch(&["--partition=cpu"], "true")?;
+    slurm.wait_job(&finished, "COMPLETED")?;
+    let running = slurm.sbatch(
+        &["--partition=cpu", "--exclusive"],
+        "until [ -e /tmp/open ]; do sleep 1; done",
+    )?;
+    slurm.wait_job(&running, "RUNNING")?;
+    let pending = slurm.sbatch(&["--partition=cpu"], "true")?;
+    let uid = slurm.worker("cpu-0")?;
+
+    slurm.space.kubectl(&["delete", NODESET, "--wait=false"])?;
+    let reason = slurm.wait_drain("cpu-0")?;
+    ensure!(reason.contains("deletion of its NodeSet"), "{reason}");
+    slurm.stays_at_work("cpu-0", &uid, &running)?;
+    ensure!(slurm.job_state(&pending)? == "PENDING");
+
+    slurm.open("cpu-0")?;
+    slurm.wait_job(&running, "COMPLETED")?;
+    slurm.wait_gone("cpu-0")?;
+    slurm
+        .space
+        .kubectl(&["wait", "--for=delete", NODESET, "--timeout=120s"])?;
+    // The pending job still names the partition.
+    let told = slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "")?;
+    ensure!(slurm.job_state(&pending)? == "PENDING", "{told}");
+    ensure!(partitions(&slurm)?.contains(&"cpu".to_owned()));
+    slurm.controller(&["scancel", &pending])?;
+    eventually("the end of the partition", || {
+        let left = partitions(&slurm)?;
+        ensure!(!left.contains(&"cpu".to_owned()), "{left:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_partition_taken_from_the_values_stays_until_its_last_job_ends() -> Result<()> {
+    let with = json!({
+        "nodesets": { "cpu": { "replicas": 1 } },
+        "partitions": { "short": { "enabled": true, "nodesets": ["ALL"] } },
+    });
+    let slurm = Slurm::install_ready("partition", &with.to_string(), 1)?;
+    let job = slurm.sbatch(&["--partition=short"], "until [ -e /tmp/open ]; do sleep 1; done")?;
+    slurm.wait_job(&job, "RUNNING")?;
+    let uid = slurm.worker("cpu-0")?;
+    slurm.upgrade("nodesets: { cpu: { replicas: 1 } }")?;
+    slurm.stays_at_work("cpu-0", &uid, &job)?;
+    eventually("a word on what holds the partition", || {
+        let controller = slurm.get(&[CONTROLLER])?;
+        let told = controller["status"]["conditions"].to_string();
+        ensure!(told.contains("short"), "{told}");
+        Ok(())
+    })?;
+    slurm.open("cpu-0")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    eventually("the end of the partition", || {
+        let left = partitions(&slurm)?;
+        ensure!(!left.contains(&"short".to_owned()), "{left:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn uninstalling_the_release_waits_for_running_jobs() -> Result<()> {
+    let slurm = Slurm::install_ready("uninstall", "nodesets: { cpu: { replicas: 1 } }", 1)?;
+    let job = slurm.hold("cpu-0", 60)?;
+    let uid = slurm.worker("cpu-0")?;
+    run(cluster()?.helm().args([
+        "uninstall",
+        "slurm",
+        "--namespace",
+        &slurm.space.name,
+        "--wait=false",
+    ]))
+    .or_else(|_| {
+        // The word for not waiting differs between versions of helm.
+        run(cluster()?
+            .helm()
+            .args(["uninstall", "slurm", "--namespace", &slurm.space.name]))
+    })?;
+    slurm.wait_drain("cpu-0")?;
+    slurm.stays_at_work("cpu-0", &uid, &job)?;
+    slurm.open("cpu-0")?;
+    eventually("the end of everything but the data", || {
+        let left = slurm.space.kubectl(&[
+            "get",
+            "pods,nodesets,controllers.slinky.slurm.net,restapis,loginsets",
+            "--output=name",
+        ])?;
+        ensure!(left.trim().is_empty(), "{left}");
+        Ok(())
+    })?;
+    let kept = slurm.space.kubectl(&["get", "pvc", "--output=name"])?;
+    ensure!(!kept.trim().is_empty(), "slurmctld's state is gone");
+    Ok(())
+}

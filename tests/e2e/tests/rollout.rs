@@ -1,0 +1,183 @@
+//! Updates of workers under load: no job fails, and never more workers are out than the user allowed.
+
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a missing entry fails the test, as it should"
+)]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use e2e::slurm::{NODESET, Slurm};
+use e2e::{eventually, kubectl};
+use serde_json::{Value, json};
+
+const WORKERS: usize = 6;
+const MAY_BE_OUT: usize = 2;
+
+fn values(mark: &str) -> String {
+    json!({ "nodesets": { "cpu": {
+        "replicas": WORKERS,
+        "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": MAY_BE_OUT } },
+        "slurmd": { "env": [{ "name": "TEST_REVISION", "value": mark }] },
+    } } })
+    .to_string()
+}
+
+/// How many workers take jobs, as slurmctld sees it.
+fn in_service(slurm: &Slurm) -> Result<usize> {
+    let states = slurm.controller(&["sinfo", "--noheader", "--Node", "--format=%N %T"])?;
+    let at_work: BTreeSet<&str> = states
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(_, state)| matches!(state.trim(), "idle" | "allocated" | "mixed" | "completing"))
+        .map(|(name, _)| name)
+        .collect();
+    Ok(at_work.len())
+}
+
+/// Whether every worker has this mark.
+fn updated(slurm: &Slurm, mark: &str) -> Result<()> {
+    let pods = slurm.get(&["pods", "--selector=app.kubernetes.io/name=slurmd"])?;
+    let items = pods["items"].as_array().cloned().unwrap_or_default();
+    ensure!(items.len() == WORKERS, "{} pods", items.len());
+    for pod in &items {
+        let text = pod["spec"]["containers"].to_string();
+        ensure!(
+            text.contains(mark),
+            "{} is of another revision",
+            pod["metadata"]["name"]
+        );
+    }
+    Ok(())
+}
+
+/// Rolls the workers under a stream of jobs, with something done to the operator meanwhile.
+fn roll(slurm: &Slurm, mark: &str, mut disturb: impl FnMut() -> Result<()>) -> Result<()> {
+    let jobs = slurm.sbatch(&["--array=1-60", "--ntasks=1", "--no-requeue"], "sleep 3")?;
+    slurm.upgrade(&values(mark))?;
+    let over = AtomicBool::new(false);
+    let begun = Instant::now();
+    let least = std::thread::scope(|scope| -> Result<usize> {
+        let sampler = scope.spawn(|| {
+            let mut least = WORKERS;
+            while !over.load(Ordering::Relaxed) {
+                if let Ok(found) = in_service(slurm) {
+                    least = least.min(found);
+                }
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            least
+        });
+        let rolled = eventually("all workers of the new revision", || {
+            disturb()?;
+            updated(slurm, mark)
+        });
+        over.store(true, Ordering::Relaxed);
+        let least = sampler.join().unwrap_or(0);
+        rolled.map(|()| least)
+    })?;
+    eprintln!(
+        "{WORKERS} workers were updated in {} s under jobs of 3 s",
+        begun.elapsed().as_secs()
+    );
+    ensure!(
+        least + MAY_BE_OUT >= WORKERS,
+        "only {least} of {WORKERS} were in service"
+    );
+    slurm.wait_idle(WORKERS)?;
+    let states = eventually("the end of the jobs", || {
+        let left = slurm.controller(&["squeue", "--noheader", "--jobs", &jobs])?;
+        ensure!(left.trim().is_empty(), "{left}");
+        slurm.controller(&[
+            "squeue",
+            "--noheader",
+            "--states=all",
+            "--array",
+            "--jobs",
+            &jobs,
+            "--format=%T",
+        ])
+    })?;
+    let states: Vec<&str> = states.split_whitespace().collect();
+    ensure!(
+        states.len() == 60 && states.iter().all(|state| *state == "COMPLETED"),
+        "{states:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_update_under_a_stream_of_jobs_fails_none_of_them_even_when_the_operator_is_killed() -> Result<()> {
+    let slurm = Slurm::install_ready("rollout", &values("first"), WORKERS)?;
+    roll(&slurm, "second", || Ok(()))?;
+
+    let mut kills = 0;
+    let mut last = Instant::now();
+    roll(&slurm, "third", || {
+        // At instants that have nothing to do with what it is at.
+        if kills < 3 && last.elapsed() > Duration::from_millis(2500 + 1700 * kills) {
+            kills += 1;
+            last = Instant::now();
+            kubectl(&[
+                "--namespace=slurm-operator",
+                "delete",
+                "pods",
+                "--selector=app.kubernetes.io/name=slurm-operator",
+                "--grace-period=0",
+                "--force",
+            ])?;
+        }
+        Ok(())
+    })?;
+    ensure!(kills == 3, "the update was over after {kills} kills");
+    Ok(())
+}
+
+#[test]
+fn a_bad_image_stops_at_the_budget_and_a_roll_back_heals() -> Result<()> {
+    let values = |tag: Option<&str>| {
+        let mut values = json!({ "nodesets": { "cpu": {
+            "replicas": 3,
+            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
+        } } });
+        if let Some(tag) = tag {
+            values["nodesets"]["cpu"]["slurmd"] = json!({ "image": { "tag": tag } });
+        }
+        values.to_string()
+    };
+    let slurm = Slurm::install_ready("bad-image", &values(None), 3)?;
+    let before = slurm.workers()?;
+    slurm.upgrade(&values(Some("no-such-thing")))?;
+    let waiting = |slurm: &Slurm| -> Result<usize> {
+        let pods = slurm.get(&["pods", "--selector=app.kubernetes.io/name=slurmd"])?;
+        let broken = |pod: &&Value| pod["status"].to_string().contains("no-such-thing");
+        Ok(pods["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(broken)
+            .count())
+    };
+    eventually("a worker that cannot start", || {
+        ensure!(waiting(&slurm)? == 1);
+        Ok(())
+    })?;
+    for _ in 0..8 {
+        ensure!(waiting(&slurm)? == 1, "more than one worker was given away");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let job = slurm.sbatch(&["--nodes=2"], "srun hostname")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    slurm.upgrade(&values(None))?;
+    slurm.wait_idle(3)?;
+    let after = slurm.workers()?;
+    let kept = before
+        .iter()
+        .filter(|(name, uid)| after.get(*name) == Some(uid))
+        .count();
+    ensure!(kept == 2, "{before:?} became {after:?}");
+    slurm.wait_condition(NODESET, "Ready", "True", "").map(drop)
+}
