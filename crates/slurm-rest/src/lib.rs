@@ -24,7 +24,7 @@ mod value;
 mod version;
 
 pub use answer::Listing;
-pub use client::{Client, Credentials, Deadlines, Options};
+pub use client::{Client, Credentials, Deadlines, OnCall, Options};
 pub use error::{Complaint, Error, Peer};
 pub use since::Fetched;
 pub use slurm_conf::hostlist::Hostlist;

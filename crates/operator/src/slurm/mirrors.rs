@@ -8,7 +8,7 @@ use keelson_runtime::{Clock, Key, ReconcileError, Requeue, Retry, apply::Writer,
 use kube::ResourceExt;
 use parking_lot::RwLock;
 use secrecy::SecretSlice;
-use slurm_rest::{Client, Credentials, Options, token::Signer};
+use slurm_rest::{Client, Credentials, OnCall, Options, token::Signer};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
@@ -40,6 +40,7 @@ pub struct Mirrors {
     /// Why a Controller has no entry.
     missing: RwLock<HashMap<Key, String>>,
     clock: Clock,
+    on_call: OnCall,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -75,11 +76,12 @@ impl ReconcileError for Error {
 }
 
 impl Mirrors {
-    pub fn new(clock: Clock, tasks: TaskTracker, stop: CancellationToken) -> Self {
+    pub fn new(clock: Clock, on_call: OnCall, tasks: TaskTracker, stop: CancellationToken) -> Self {
         Self {
             entries: RwLock::default(),
             missing: RwLock::default(),
             clock,
+            on_call,
             tasks,
             stop,
         }
@@ -218,7 +220,10 @@ fn connect(context: &Context, key: &Key, endpoint: Url, jwt_key: SecretSlice<u8>
         TOKEN_LIFETIME,
         Arc::new(move || now.now()),
     ));
-    let options = Options::new(endpoint.clone(), Credentials::Signer(Arc::clone(&signer)));
+    let options = Options {
+        on_call: Some(mirrors.on_call.clone()),
+        ..Options::new(endpoint.clone(), Credentials::Signer(Arc::clone(&signer)))
+    };
     let client = Client::new(options).map_err(|source| Error::Client {
         endpoint: endpoint.to_string(),
         source,

@@ -4,5 +4,6 @@ pub mod connection;
 pub mod control;
 pub mod facts;
 pub mod jobs;
+pub mod meter;
 pub mod mirror;
 pub mod mirrors;

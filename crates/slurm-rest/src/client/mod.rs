@@ -65,6 +65,28 @@ impl Deadlines {
     }
 }
 
+/// Told of every request that goes out, repetitions included: for metrics.
+#[derive(Clone)]
+pub struct OnCall(Arc<dyn Fn(Kind) + Send + Sync>);
+
+impl OnCall {
+    /// Calls this with the kind of each request.
+    pub fn new(tell: impl Fn(Kind) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+
+    /// A request of this kind goes out.
+    pub fn tell(&self, kind: Kind) {
+        (self.0)(kind);
+    }
+}
+
+impl fmt::Debug for OnCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnCall")
+    }
+}
+
 /// How a client is made.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -80,6 +102,8 @@ pub struct Options {
     pub max_answer: usize,
     /// An HTTP client of the caller's, for certificates and proxies; a plain one if `None`.
     pub http: Option<reqwest::Client>,
+    /// Who counts the requests.
+    pub on_call: Option<OnCall>,
 }
 
 impl Options {
@@ -92,6 +116,7 @@ impl Options {
             newest: Version::V45,
             max_answer: 1 << 30,
             http: None,
+            on_call: None,
         }
     }
 }
@@ -113,6 +138,7 @@ struct Inner {
     /// Set when an answer came from another release than the one that was asked what it serves.
     stale: AtomicBool,
     negotiation: Mutex<()>,
+    on_call: Option<OnCall>,
 }
 
 impl Client {
@@ -125,6 +151,7 @@ impl Client {
             newest,
             max_answer,
             http,
+            on_call,
         } = options;
         let unusable = |message: String| Error::Request {
             what: endpoint.to_string(),
@@ -152,6 +179,7 @@ impl Client {
             served: ArcSwapOption::empty(),
             stale: AtomicBool::new(false),
             negotiation: Mutex::new(()),
+            on_call,
         };
         Ok(Self {
             inner: Arc::new(inner),

@@ -180,6 +180,9 @@ impl Client {
                 .header(CONTENT_TYPE, "application/json")
                 .body(body.clone());
         }
+        if let Some(on_call) = &self.inner.on_call {
+            on_call.tell(ask.call.kind);
+        }
         let lost = |error: reqwest::Error| {
             let message = chain(&error.without_url());
             Failure::Final(Error::Unreachable {
