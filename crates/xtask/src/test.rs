@@ -50,8 +50,9 @@ enum Tier {
     Soak,
 }
 
-/// Crates whose integration tests need more than this process; each has a tier of its own.
-const CLUSTER_PACKAGE: &str = "e2e";
+/// Tests that need a cluster. Every tier builds the whole workspace and chooses by such filters: the tests of one package
+/// built alone would have their dependencies built once more, with other features.
+const ON_CLUSTER: &str = "package(e2e)";
 
 /// Too long for every change.
 const LONG: &str = "test(/soak/)";
@@ -70,12 +71,23 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         match tier {
             Tier::Lint => lint(&cache, &progress)?,
             Tier::Pure => nextest(&cache, &progress, options)?
-                .args(["--workspace", "--exclude", CLUSTER_PACKAGE])
-                .args(["-E", &filter("not binary(/^real_/)", options)])
+                .args([
+                    "-E",
+                    &filter(&format!("not {ON_CLUSTER} and not binary(/^real_/)"), options),
+                ])
                 .check()?,
             Tier::Parts => real_parts(&cache, &progress, options)?,
-            Tier::Cluster => with_cluster(&cache, &progress, options, &format!("not ({LONG})"))?,
-            Tier::Soak => with_cluster(&cache, &progress, options, LONG)?,
+            Tier::Cluster => {
+                with_cluster(
+                    &cache,
+                    &progress,
+                    options,
+                    &format!("{ON_CLUSTER} and not ({LONG})"),
+                )?;
+            }
+            Tier::Soak => {
+                with_cluster(&cache, &progress, options, &format!("{ON_CLUSTER} and ({LONG})"))?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -131,8 +143,10 @@ fn real_parts(cache: &Cache, progress: &Progress, options: &Options) -> Result<(
         binaries::helm_3(cache, progress)?,
     ];
     nextest(cache, progress, options)?
-        .args(["--workspace", "--exclude", CLUSTER_PACKAGE])
-        .args(["-E", &filter("binary(/^real_/)", options)])
+        .args([
+            "-E",
+            &filter(&format!("not {ON_CLUSTER} and binary(/^real_/)"), options),
+        ])
         .env("KEELSON_TEST_HELM", std::env::join_paths(helms)?)
         .env("KEELSON_TEST_SLURM_ROOT_2605", current)
         .env("KEELSON_TEST_SLURM_ROOT_2411", previous)
@@ -177,7 +191,8 @@ fn on_cluster(
         runner.env("KEELSON_TEST_QUICK", "1");
     }
     runner
-        .args(["--package", CLUSTER_PACKAGE, "-E", filter])
+        // They wait more than they work.
+        .args(["--test-threads=3", "-E", filter])
         .env("KEELSON_TEST_CLUSTER", &options.name)
         .env("KEELSON_XTASK", std::env::current_exe()?)
         .env("KEELSON_TEST_PROGRAM", workspace::keelson(build)?)
@@ -210,7 +225,9 @@ fn nextest(cache: &Cache, progress: &Progress, options: &Options) -> Result<Comm
     let mut command = Command::new(program);
     command
         .current_dir(workspace::root()?)
-        .args(["nextest", "run", "--locked", "--no-fail-fast"]);
+        .args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"])
+        // Errors say what happened; where in the test that was, their words tell.
+        .env("RUST_LIB_BACKTRACE", "0");
     if !options.verbose {
         command.args([
             "--cargo-quiet",

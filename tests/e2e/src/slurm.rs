@@ -17,12 +17,12 @@ pub const NODESET: &str = "nodeset.slinky.slurm.net/slurm-worker-cpu";
 
 /// What makes the quick start's pods small enough for several Slurms on the test cluster.
 const SMALL: &str = r#"
-controller: { slurmctld: { resources: { requests: { cpu: 10m, memory: 64Mi } } } }
-restapi: { slurmrestd: { resources: { requests: { cpu: 10m, memory: 32Mi } } } }
-loginsets: { users: { login: { resources: { requests: { cpu: 10m, memory: 32Mi } } } } }
+controller: { slurmctld: { resources: { requests: { cpu: 50m, memory: 64Mi } } } }
+restapi: { slurmrestd: { resources: { requests: { cpu: 50m, memory: 32Mi } } } }
+loginsets: { users: { login: { resources: { requests: { cpu: 20m, memory: 32Mi } } } } }
 nodesets:
   cpu:
-    slurmd: { resources: { requests: { cpu: 10m, memory: 64Mi }, limits: { cpu: "1", memory: 512Mi } } }
+    slurmd: { resources: { requests: { cpu: 20m, memory: 64Mi }, limits: { cpu: "1", memory: 512Mi } } }
     logfile: { resources: { requests: { cpu: 1m, memory: 8Mi }, limits: { cpu: 100m, memory: 32Mi } } }
 "#;
 
