@@ -34,12 +34,10 @@ const CONTROLLER: &[&str] = &["exec", "slurm-controller-0", "--container=slurmct
 
 #[tokio::main]
 async fn main() {
-    let sizes: Vec<usize> = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "500,2000".to_owned())
-        .split(',')
-        .map(|word| word.parse().unwrap())
-        .collect();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let check = words.iter().any(|word| word == "--check");
+    let sizes = words.iter().find(|word| !word.starts_with("--")).unwrap();
+    let sizes: Vec<usize> = sizes.split(',').map(|word| word.parse().unwrap()).collect();
     let bench = Bench {
         client: Client::try_default().await.unwrap(),
     };
@@ -47,7 +45,8 @@ async fn main() {
         "workers  floor s  ready s  ratio  writes/pod  slurm reads  slurm writes  cpu s  rss MiB  cordon→drained s  writes"
     );
     for size in sizes {
-        bench.measure(size).await;
+        let broken = bench.measure(size).await;
+        assert!(!check || broken.is_empty(), "over budget: {}", broken.join(", "));
     }
 }
 
@@ -65,8 +64,9 @@ struct Used {
 }
 
 impl Bench {
-    async fn measure(&self, size: usize) {
-        self.scale(1).await;
+    /// Prints one line, and returns what is over its budget.
+    async fn measure(&self, size: usize) -> Vec<&'static str> {
+        scale(1);
         self.wait_ready(WORKERS, 1).await;
         let template = self.pods(WORKERS).await.remove(0);
         slurm(&[
@@ -80,7 +80,7 @@ impl Bench {
 
         let before = self.used().await;
         let begun = Instant::now();
-        self.scale(size).await;
+        scale(size);
         self.wait_ready(WORKERS, size).await;
         let ready = begun.elapsed();
         // What follows the last Ready belongs to it.
@@ -114,8 +114,22 @@ impl Bench {
             drained.as_secs_f64(),
             cordoned.writes - cordon.writes,
         );
-        self.scale(0).await;
+        scale(0);
         self.wait_gone(WORKERS).await;
+        let budgets = [
+            ("time to ready", ready.as_secs_f64() / floor.as_secs_f64(), 1.3),
+            ("writes a pod", pod_writes, 2.0),
+            (
+                "Slurm calls",
+                after.reads - before.reads + after.writes - before.writes,
+                50.0,
+            ),
+            ("processor seconds", after.cpu - before.cpu, 10.0),
+            ("memory", after.rss, 48.0),
+            ("calls to drain all", cordoned.writes - cordon.writes, 5.0),
+        ];
+        let over = budgets.iter().filter(|(_, found, budget)| found > budget);
+        over.map(|(what, ..)| *what).collect()
     }
 
     /// The same pods, created by nobody but this program.
@@ -151,14 +165,6 @@ impl Bench {
         .unwrap();
         self.wait_gone(FLOOR).await;
         took
-    }
-
-    async fn scale(&self, replicas: usize) {
-        kubectl(&[
-            "scale",
-            &format!("nodeset.slinky.slurm.net/{NODESET}"),
-            &format!("--replicas={replicas}"),
-        ]);
     }
 
     async fn pods(&self, selector: &str) -> Vec<Pod> {
@@ -292,6 +298,14 @@ fn audited_writes(since: u64) -> usize {
                     .any(|verb| event["verb"] == *verb)
         })
         .count()
+}
+
+fn scale(replicas: usize) {
+    kubectl(&[
+        "scale",
+        &format!("nodeset.slinky.slurm.net/{NODESET}"),
+        &format!("--replicas={replicas}"),
+    ]);
 }
 
 fn slurm(words: &[&str]) -> String {

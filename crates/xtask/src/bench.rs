@@ -9,7 +9,8 @@ use testbed::image;
 use testbed::progress::Progress;
 
 use crate::test::Check as _;
-use crate::workspace;
+use crate::workspace::{self, Build};
+use crate::{cluster, slurm};
 
 #[derive(Args)]
 pub struct Options {
@@ -18,6 +19,9 @@ pub struct Options {
     /// Fail when a budget is broken
     #[arg(long)]
     check: bool,
+    /// nodeset: how many workers, one run for each number
+    #[arg(long, default_value = "500,2000")]
+    n: String,
     /// Show what each step does
     #[arg(long, short)]
     verbose: bool,
@@ -29,7 +33,14 @@ enum Subject {
     Webhook,
     /// A list of 10,000 nodes from a real slurmctld, and host lists of 100,000 names
     SlurmRest,
+    /// Workers on simulated machines, next to a bare client that creates the same pods
+    Nodeset,
 }
+
+/// The cluster that a benchmark makes for itself.
+const CLUSTER: &str = "bench";
+/// Room for 2,500 workers.
+const SIMULATED_NODES: u32 = 25;
 
 pub fn run(options: &Options) -> Result<()> {
     match options.subject {
@@ -45,7 +56,36 @@ pub fn run(options: &Options) -> Result<()> {
                 .check()?;
             example("bench_hostlist", options)?.check()
         }
+        Subject::Nodeset => nodeset(options),
     }
+}
+
+fn nodeset(options: &Options) -> Result<()> {
+    let progress = Progress::new(options.verbose);
+    let running = cluster::start(&progress, CLUSTER, 2, SIMULATED_NODES, Build::Release)?;
+    let target = slurm::Target::testbed(&running);
+    slurm::install_operator(&target, &progress)?;
+    let on_simulated_nodes = serde_json::json!({
+        "nodeSelector": { "type": "kwok" },
+        "tolerations": [{ "key": "kwok.x-k8s.io/node", "operator": "Exists" }],
+        "topologySpreadConstraints": [],
+    });
+    progress.step("chart: slurm, with workers on simulated nodes", |_| {
+        let place = format!("nodesets.cpu.podSpec={on_simulated_nodes}");
+        let words = ["--set", "nodesets.cpu.replicas=0", "--set-json", &place];
+        slurm::install_slurm(&target, "bench", &words)
+    })?;
+    let measured = example("bench_nodeset", options)?
+        .arg(&options.n)
+        .env("KUBECONFIG", running.layout().kubeconfig())
+        .env(
+            "KEELSON_BENCH_KUBECTL",
+            running.spec().binaries.component("kubectl"),
+        )
+        .env("KEELSON_BENCH_AUDIT", running.layout().log("audit"))
+        .check();
+    testbed::cluster::down(CLUSTER)?;
+    measured
 }
 
 /// A benchmark is an example, run as it is shipped.

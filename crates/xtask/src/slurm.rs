@@ -63,31 +63,47 @@ impl Target {
 
 /// Installs the CRDs, the operator and the quick start's Slurm.
 pub fn install(target: &Target, progress: &Progress) -> Result<()> {
-    let root = workspace::root()?;
-    let chart = |release: &str, namespace: &str, values: &[&str]| {
-        let mut helm = target.helm();
-        helm.args(["upgrade", "--install", release])
-            .arg(root.join("charts").join(release))
-            .args([
-                "--namespace",
-                namespace,
-                "--create-namespace",
-                "--wait",
-                "--timeout",
-                "5m",
-            ])
-            .args(values);
-        command::run(&mut helm, &target.log)
-    };
-    let quickstart = root.join("examples/quickstart.yaml");
-    let quickstart = quickstart.to_str().context("the checkout's path is not UTF-8")?;
-    progress.step("charts: slurm-operator-crds, slurm-operator", |_| {
-        chart("slurm-operator-crds", OPERATOR_NAMESPACE, &[])?;
-        chart("slurm-operator", OPERATOR_NAMESPACE, &[])
-    })?;
+    install_operator(target, progress)?;
     progress.step("chart: slurm, with examples/quickstart.yaml", |_| {
-        chart("slurm", SLURM_NAMESPACE, &["--values", quickstart])
+        install_slurm(target, SLURM_NAMESPACE, &[])
     })
+}
+
+/// Installs the CRDs and the operator.
+pub fn install_operator(target: &Target, progress: &Progress) -> Result<()> {
+    progress.step("charts: slurm-operator-crds, slurm-operator", |_| {
+        chart(target, "slurm-operator-crds", OPERATOR_NAMESPACE, &[])?;
+        let values = ["--set", "certManager.enabled=false"];
+        chart(target, "slurm-operator", OPERATOR_NAMESPACE, &values)
+    })
+}
+
+/// Installs the quick start's Slurm in a namespace, with more arguments for helm.
+pub fn install_slurm(target: &Target, namespace: &str, more: &[&str]) -> Result<()> {
+    let quickstart = workspace::root()?.join("examples/quickstart.yaml");
+    let quickstart = quickstart.to_str().context("the checkout's path is not UTF-8")?;
+    chart(
+        target,
+        "slurm",
+        namespace,
+        &[&["--values", quickstart], more].concat(),
+    )
+}
+
+fn chart(target: &Target, release: &str, namespace: &str, more: &[&str]) -> Result<()> {
+    let mut helm = target.helm();
+    helm.args(["upgrade", "--install", release])
+        .arg(workspace::root()?.join("charts").join(release))
+        .args([
+            "--namespace",
+            namespace,
+            "--create-namespace",
+            "--wait",
+            "--timeout",
+            "5m",
+        ])
+        .args(more);
+    command::run(&mut helm, &target.log)
 }
 
 /// Waits for two idle nodes and runs `srun -N2 hostname` from the login node, as a user would.

@@ -26,16 +26,18 @@ fn values(mark: &str) -> String {
     .to_string()
 }
 
-/// How many workers take jobs, as slurmctld sees it.
-fn in_service(slurm: &Slurm) -> Result<usize> {
+/// How many workers take jobs, as slurmctld sees it, and what it says of all of them.
+fn in_service(slurm: &Slurm) -> Result<(usize, String)> {
     let states = slurm.controller(&["sinfo", "--noheader", "--Node", "--format=%N %T"])?;
     let at_work: BTreeSet<&str> = states
         .lines()
         .filter_map(|line| line.split_once(' '))
-        .filter(|(_, state)| matches!(state.trim(), "idle" | "allocated" | "mixed" | "completing"))
+        // A node that has not answered the last ping (`*`) takes jobs all the same.
+        .map(|(name, state)| (name, state.trim().trim_end_matches('*')))
+        .filter(|(_, state)| matches!(*state, "idle" | "allocated" | "mixed" | "completing"))
         .map(|(name, _)| name)
         .collect();
-    Ok(at_work.len())
+    Ok((at_work.len(), states.clone()))
 }
 
 /// Whether every worker has this mark.
@@ -60,9 +62,9 @@ fn roll(slurm: &Slurm, mark: &str, mut disturb: impl FnMut() -> Result<()>) -> R
     slurm.upgrade(&values(mark))?;
     let over = AtomicBool::new(false);
     let begun = Instant::now();
-    let least = std::thread::scope(|scope| -> Result<usize> {
+    let (least, states) = std::thread::scope(|scope| -> Result<(usize, String)> {
         let sampler = scope.spawn(|| {
-            let mut least = WORKERS;
+            let mut least = (WORKERS, String::new());
             while !over.load(Ordering::Relaxed) {
                 if let Ok(found) = in_service(slurm) {
                     least = least.min(found);
@@ -76,7 +78,7 @@ fn roll(slurm: &Slurm, mark: &str, mut disturb: impl FnMut() -> Result<()>) -> R
             updated(slurm, mark)
         });
         over.store(true, Ordering::Relaxed);
-        let least = sampler.join().unwrap_or(0);
+        let least = sampler.join().unwrap_or_default();
         rolled.map(|()| least)
     })?;
     eprintln!(
@@ -85,7 +87,7 @@ fn roll(slurm: &Slurm, mark: &str, mut disturb: impl FnMut() -> Result<()>) -> R
     );
     ensure!(
         least + MAY_BE_OUT >= WORKERS,
-        "only {least} of {WORKERS} were in service"
+        "only {least} of {WORKERS} were in service:\n{states}"
     );
     slurm.wait_idle(WORKERS)?;
     let states = eventually("the end of the jobs", || {
@@ -144,7 +146,8 @@ fn a_bad_image_stops_at_the_budget_and_a_roll_back_heals() -> Result<()> {
             "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
         } } });
         if let Some(tag) = tag {
-            values["nodesets"]["cpu"]["slurmd"] = json!({ "image": { "tag": tag } });
+            values["nodesets"]["cpu"]["slurmd"] =
+                json!({ "image": { "repository": "keelson.dev/slurmd", "tag": tag } });
         }
         values.to_string()
     };

@@ -324,10 +324,15 @@ impl Act<'_> {
     ) -> Result<(), StepError> {
         let count = nodes.len();
         let failed = |source| StepError::Slurm { nodes: count, source };
-        if matches!(change, Change::Undrain | Change::Resume) {
-            // Somebody may have made the drain theirs since it was read; a refused change is the lesser evil.
+        // Somebody may have drained the node, or made our drain theirs, since it was read: their reason must stay.
+        let still_due: Option<fn(&SlurmNode) -> bool> = match change {
+            Change::Drain { .. } => Some(|node| !node.draining()),
+            Change::Undrain | Change::Resume => Some(SlurmNode::reason_is_ours),
+            Change::Topology { .. } | Change::Features { .. } => None,
+        };
+        if let Some(still_due) = still_due {
             let now = slurm.nodes(&nodes).await.map_err(failed)?;
-            nodes.retain(|name| now.get(name).is_some_and(SlurmNode::reason_is_ours));
+            nodes.retain(|name| now.get(name).is_some_and(still_due));
         }
         if nodes.is_empty() {
             return Ok(());
