@@ -496,8 +496,13 @@ impl Act<'_> {
         self.delete_pod(pod).await
     }
 
-    /// Slurm is the referee: a node on which a job runs cannot be deleted.
+    /// Slurm is the referee: a node on which a job runs cannot be deleted. The record of a pod that is gone already may be
+    /// its successor's by now.
     async fn retire(&self, pod: &PodId, node: &NodeName) -> Result<(), StepError> {
+        let is_there = |pod: Arc<Pod>| pod.metadata.deletion_timestamp.is_none();
+        if !self.pod(pod).is_some_and(is_there) {
+            return Ok(());
+        }
         let Some(slurm) = &self.slurm else { return Ok(()) };
         match slurm.delete(node).await {
             Ok(()) => self.delete_pod(pod).await,

@@ -205,7 +205,13 @@ causes! {
 }
 
 impl Cause {
-    /// Whether no worker of the same name follows, so that its record in Slurm goes too.
+    /// Whether the name is free once the worker is gone, so that its record in Slurm goes too. The name of a duplicate is
+    /// that of the worker which stays.
+    pub fn frees_name(self) -> bool {
+        self.for_good() && self != Self::Duplicate
+    }
+
+    /// Whether the worker is not made anew.
     pub fn for_good(self) -> bool {
         match self {
             Self::ScaleIn

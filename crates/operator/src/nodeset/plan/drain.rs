@@ -1,16 +1,25 @@
 //! Which Slurm nodes take no new jobs, and which pods nobody may evict.
 
+use std::collections::BTreeSet;
+
 use keelson_api::well_known::slurm::REASON_PREFIX;
 
 use super::{Draft, Worker};
 use crate::{
     nodeset::facts::{Cause, Phase, PodFacts, Step},
-    slurm::facts::SlurmNode,
+    slurm::facts::{NodeName, SlurmNode},
 };
 
 impl Draft<'_> {
     /// Drains what has a cause to be drained; undoes a drain of ours whose cause is over.
     pub(super) fn drains(&mut self) {
+        // Two workers on a machine share a node: what one of them has to be drained for is not undone for the other.
+        let wanted: BTreeSet<&NodeName> = self
+            .workers
+            .iter()
+            .filter(|worker| self.drain_reason(worker).is_some())
+            .map(|worker| &worker.facts.node)
+            .collect();
         for worker in &self.workers {
             // What we changed since it was read is not judged again before it has been read.
             let Some(node) = self
@@ -28,6 +37,7 @@ impl Draft<'_> {
                         reason: format!("{REASON_PREFIX}{reason}"),
                     });
                 }
+                None if wanted.contains(&name) => {}
                 None if is_back(worker.facts, node) && node.reason_is_ours() => {
                     if node.draining() {
                         self.plan.steps.push(Step::Undrain { node: name });

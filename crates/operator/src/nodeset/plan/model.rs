@@ -360,7 +360,8 @@ impl World {
             // Slurm refuses to forget a node with a job on it.
             Step::Retire { pod, node } => {
                 let busy = self.records.get(&node.0).is_some_and(|record| record.jobs > 0);
-                if !busy {
+                let known = self.pods.get(&pod.name);
+                if !busy && known.is_some_and(|known| known.uid == pod.uid && !known.terminating) {
                     self.records.remove(&node.0);
                     self.remove(&pod.name, &pod.uid);
                 }

@@ -53,7 +53,7 @@ impl Draft<'_> {
         };
         let step = || {
             let (pod, node) = (pod.id(), pod.node.clone());
-            if intent.cause.for_good() {
+            if intent.cause.frees_name() {
                 Step::Retire { pod, node }
             } else {
                 Step::Replace { pod, node }
@@ -75,7 +75,7 @@ impl Draft<'_> {
 
     /// A pending job that names the node would fail without it, so it stays for it; one that comes back is no loss.
     fn unwanted(&self, node: &SlurmNode, intent: &Intent) -> Result<(), Why> {
-        if !intent.cause.for_good() || self.out_of_time(intent) {
+        if !intent.cause.frees_name() || self.out_of_time(intent) {
             return Ok(());
         }
         match &node.work {
