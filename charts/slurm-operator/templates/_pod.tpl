@@ -57,10 +57,13 @@ livenessProbe:
   httpGet:
     path: /healthz
     port: health
+  # On a busy machine a healthy process may take seconds to answer; a restart would only make it busier.
+  timeoutSeconds: 10
 readinessProbe:
   httpGet:
     path: /readyz
     port: health
+  timeoutSeconds: 5
 {{- end -}}
 
 {{- /* Flags that both processes know, as a YAML list. */ -}}

@@ -167,7 +167,7 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
     eventually("slurmrestd as it was", || {
         let rest = slurm.get(&["deployment", "slurm-restapi"])?;
         let cpu = rest.pointer("/spec/template/spec/containers/0/resources/requests/cpu");
-        ensure!(cpu.is_some_and(|cpu| cpu == "10m"), "{cpu:?}");
+        ensure!(cpu.is_some_and(|cpu| cpu == "50m"), "{cpu:?}");
         let now = starts(&slurm)?;
         let (old, new) = (of(&second, "slurm-restapi"), of(&now, "slurm-restapi"));
         ensure!(new.len() == 1 && new != old, "{new:?}");

@@ -140,8 +140,19 @@ fn a_machine_that_vanishes_and_comes_back_has_one_worker_of_each_name() -> Resul
     slurm.open("cpu-1")?;
     slurm.wait_job(&job, "COMPLETED")?;
 
-    // Without the Node object its pods are deleted; the kubelet registers it again.
+    // Without the Node object its pods are deleted; the kubelet registers it again when it starts.
     kubectl(&["delete", "node", &machine])?;
+    run(cluster()?
+        .in_node(Node(number))?
+        .args(["pkill", "--exact", "kubelet"]))?;
+    eventually("the machine again", || {
+        kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            &format!("node/{machine}"),
+            "--timeout=1s",
+        ])
+    })?;
     eventually("the worker's replacement", || {
         ensure!(slurm.worker("cpu-1")? != uid, "it is the same pod");
         Ok(())

@@ -240,8 +240,8 @@ fn bad_input_is_refused_with_a_remedy() -> Result<()> {
     for (words, expected) in [
         (&["up", "--name", "Not_A_Name"][..], "lower-case letters"),
         (
-            &["up", "--no-slurm", "--nodes", "0", "--name", "zero"],
-            "1 to 40 real nodes",
+            &["up", "--no-slurm", "--nodes", "41", "--name", "many"],
+            "40 real nodes",
         ),
         (
             &["kubectl", "--name", "nobody", "get", "nodes"],

@@ -26,10 +26,9 @@ use crate::children::{
     volume,
 };
 
-/// Longer than any worker needs to say goodbye to slurmctld; longer than Kubernetes' default of 30 s, in which an epilog
-/// may not end.
-const PRE_STOP: &str =
-    "scontrol update nodename=$(hostname) state=down reason='slurm-operator: Pod is terminating' || true";
+/// Tells slurmctld at once that the node is gone; a drain that somebody else made is left as it is, with its reason.
+const PRE_STOP: &str = "case \"$(sinfo -h -n $(hostname) -o '%T %E')\" in drain*' slurm-operator:'*) ;; drain*) exit 0 ;; esac; \
+    scontrol update nodename=$(hostname) state=down reason='slurm-operator: Pod is terminating' || true";
 
 /// A worker pod without what makes one worker different from another.
 #[derive(Debug, Clone)]

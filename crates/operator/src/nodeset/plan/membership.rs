@@ -33,8 +33,12 @@ impl Draft<'_> {
             let pinned_nowhere = !worker.facts.started
                 && worker.facts.machine.is_none()
                 && worker.facts.target.as_ref().is_some_and(nowhere);
+            // Who has least to lose is known only while Slurm answers; before, a choice would be a guess that stays.
+            let informed = slurm.is_known() || !worker.facts.started || worker.leaves_for_good();
             if position < surplus {
-                worker.intend(Cause::ScaleIn, now);
+                if informed {
+                    worker.intend(Cause::ScaleIn, now);
+                }
             } else if pinned_nowhere {
                 // The machine that it waits for is gone or does not fit any more; its successor goes elsewhere.
                 worker.intend(Cause::Unplaced, now);
