@@ -62,7 +62,18 @@ fn kubectl_drain_waits_for_the_job_and_slurm_gives_the_worker_no_new_one() -> Re
 
 #[test]
 fn a_drain_that_an_administrator_made_outlives_everything() -> Result<()> {
-    let slurm = Slurm::install_ready("admin", "nodesets: { cpu: { replicas: 2 } }", 2)?;
+    // The node that the administrator drained counts as out of service, so there must be room for one more.
+    let values = |more: Value| {
+        let mut values = json!({ "nodesets": { "cpu": {
+            "replicas": 2,
+            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } },
+        } } });
+        if let (Some(set), Some(more)) = (values["nodesets"]["cpu"].as_object_mut(), more.as_object()) {
+            set.extend(more.clone());
+        }
+        values.to_string()
+    };
+    let slurm = Slurm::install_ready("admin", &values(json!({})), 2)?;
     let words = [
         "scontrol",
         "update",
@@ -96,10 +107,9 @@ fn a_drain_that_an_administrator_made_outlives_everything() -> Result<()> {
 
     // A new pod of the same name serves the same record.
     let before = slurm.worker("cpu-0")?;
-    slurm.upgrade(
-        &json!({ "nodesets": { "cpu": { "replicas": 3, "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } } } })
-            .to_string(),
-    )?;
+    slurm.upgrade(&values(
+        json!({ "replicas": 3, "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } }),
+    ))?;
     eventually("an update of all workers", || {
         for (node, old) in [("cpu-0", &before), ("cpu-1", &other)] {
             ensure!(slurm.worker(node)? != *old, "{node} is as before");
@@ -142,6 +152,10 @@ fn a_machine_that_vanishes_and_comes_back_has_one_worker_of_each_name() -> Resul
 
     // Without the Node object its pods are deleted; the kubelet registers it again when it starts.
     kubectl(&["delete", "node", &machine])?;
+    eventually("the worker's replacement", || {
+        ensure!(slurm.worker("cpu-1")? != uid, "it is the same pod");
+        Ok(())
+    })?;
     run(cluster()?
         .in_node(Node(number))?
         .args(["pkill", "--exact", "kubelet"]))?;
@@ -152,10 +166,6 @@ fn a_machine_that_vanishes_and_comes_back_has_one_worker_of_each_name() -> Resul
             &format!("node/{machine}"),
             "--timeout=1s",
         ])
-    })?;
-    eventually("the worker's replacement", || {
-        ensure!(slurm.worker("cpu-1")? != uid, "it is the same pod");
-        Ok(())
     })?;
     slurm.wait_idle(2)?;
     let nodes = slurm.controller(&["sinfo", "--noheader", "--Node", "--format=%N"])?;
