@@ -121,10 +121,13 @@ impl Slurm {
     /// Waits until exactly these many workers are idle.
     pub fn wait_idle(&self, count: usize) -> Result<Vec<String>> {
         eventually(&format!("{count} idle workers"), || {
-            let mut names: Vec<String> = self
-                .controller(&["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"])?
-                .split_whitespace()
-                .map(str::to_owned)
+            // Chosen here: sinfo counts a drained node without jobs as idle, too.
+            let states = self.controller(&["sinfo", "--noheader", "--Node", "--format=%N %T"])?;
+            let mut names: Vec<String> = states
+                .lines()
+                .filter_map(|line| line.split_once(' '))
+                .filter(|(_, state)| state.trim() == "idle")
+                .map(|(name, _)| name.to_owned())
                 .collect();
             names.sort();
             names.dedup();
