@@ -1,8 +1,21 @@
-//! The test cluster's own operator, for tests that need it out of the way.
+//! The test cluster's own operator, for tests that need it killed or out of the way.
 
 use anyhow::{Result, ensure};
 
 use crate::{eventually, kubectl};
+
+/// Ends the operator's processes without a word to them; Kubernetes starts others.
+pub fn kill() -> Result<()> {
+    kubectl(&[
+        "--namespace=slurm-operator",
+        "delete",
+        "pods",
+        "--selector=app.kubernetes.io/name=slurm-operator",
+        "--grace-period=0",
+        "--force",
+    ])
+    .map(drop)
+}
 
 /// The operator stands still while this lives.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use e2e::slurm::{NODESET, Slurm};
-use e2e::{eventually, kubectl};
+use e2e::{eventually, operator};
 use serde_json::{Value, json};
 
 const WORKERS: usize = 6;
@@ -119,18 +119,11 @@ fn an_update_under_a_stream_of_jobs_fails_none_of_them_even_when_the_operator_is
     let mut kills = 0;
     let mut last = Instant::now();
     roll(&slurm, "third", || {
-        // At instants that have nothing to do with what it is at.
-        if kills < 3 && last.elapsed() > Duration::from_millis(2500 + 1700 * kills) {
+        // At instants that have nothing to do with what it is at, all before the update can be over.
+        if kills < 3 && last.elapsed() > Duration::from_millis(1500 + 900 * kills) {
             kills += 1;
             last = Instant::now();
-            kubectl(&[
-                "--namespace=slurm-operator",
-                "delete",
-                "pods",
-                "--selector=app.kubernetes.io/name=slurm-operator",
-                "--grace-period=0",
-                "--force",
-            ])?;
+            operator::kill()?;
         }
         Ok(())
     })?;

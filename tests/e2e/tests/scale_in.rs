@@ -7,7 +7,7 @@
 
 use anyhow::{Result, ensure};
 use e2e::slurm::{NODESET, Slurm, worker_pod};
-use e2e::{eventually, kubectl};
+use e2e::{eventually, operator};
 use serde_json::json;
 
 fn workers(count: u32) -> String {
@@ -100,14 +100,7 @@ fn a_leaving_worker_keeps_its_job_whatever_breaks_around_it() -> Result<()> {
     slurm.space.apply(&saved.to_string())?;
 
     eprintln!("the operator is killed");
-    kubectl(&[
-        "--namespace=slurm-operator",
-        "delete",
-        "pods",
-        "--selector=app.kubernetes.io/name=slurm-operator",
-        "--grace-period=0",
-        "--force",
-    ])?;
+    operator::kill()?;
     slurm.stays_at_work("cpu-0", &uid, &job)?;
 
     eprintln!("the signing key changes");
