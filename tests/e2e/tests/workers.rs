@@ -205,6 +205,8 @@ nodesets:
         in_pod(&["ls", "/scratch/kept"])
     })?;
     slurm.wait_idle(2)?;
+    // A worker that is not ready yet would be the first to leave, whatever its number.
+    settled(&slurm)?;
 
     ensure!(exists(&slurm, second)?);
     slurm.patch(SET, &json!({ "spec": { "replicas": 1 } }))?;
