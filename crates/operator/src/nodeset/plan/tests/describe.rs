@@ -1,0 +1,108 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pretty_assertions::assert_eq;
+
+use super::super::plan as decide;
+use super::{at, edit, id, observed, plan, pod, set, slurm};
+use crate::nodeset::facts::{MachineFacts, Observed, Step};
+use crate::slurm::facts::Slurm;
+
+fn shown(observed: &Observed) -> Option<Step> {
+    decide(observed)
+        .steps
+        .into_iter()
+        .find(|step| matches!(step, Step::Conditions { .. }))
+}
+
+#[test]
+fn a_pod_shows_the_state_of_its_slurm_node() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE+DRAIN"]));
+    edit(&mut observed.slurm, "w-0", |node| node.reason = "fan".into());
+    observed.pods[0]
+        .conditions
+        .insert("SlurmNodeStateDown".into(), ("old".into(), Some(at(-1))));
+    let set = BTreeMap::from([
+        ("SlurmNodeStateDrain".to_owned(), "fan".to_owned()),
+        ("SlurmNodeStateIdle".to_owned(), "fan".to_owned()),
+    ]);
+    assert_eq!(
+        shown(&observed),
+        Some(Step::Conditions {
+            pod: id(0),
+            set,
+            drop: vec!["SlurmNodeStateDown".into()]
+        })
+    );
+}
+
+#[test]
+fn jobs_that_come_and_go_are_shown_only_now_and_then() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["MIXED"]));
+    observed.pods[0]
+        .conditions
+        .insert("SlurmNodeStateIdle".into(), (String::new(), Some(at(-10))));
+    assert_eq!(shown(&observed), None);
+    assert_eq!(decide(&observed).look_again, Some(Duration::from_secs(20)));
+    observed.pods[0]
+        .conditions
+        .insert("SlurmNodeStateIdle".into(), (String::new(), Some(at(-30))));
+    assert!(shown(&observed).is_some());
+}
+
+#[test]
+fn without_an_answer_from_slurm_what_is_shown_stays() {
+    let mut observed = observed(set(1), vec![pod(0)], Slurm::Unknown { why: "down".into() });
+    observed.pods[0]
+        .conditions
+        .insert("SlurmNodeStateIdle".into(), (String::new(), None));
+    assert_eq!(shown(&observed), None);
+}
+
+#[test]
+fn slurm_learns_the_machines_topology_and_features() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
+    edit(&mut observed.slurm, "w-0", |node| {
+        node.features = vec!["gpu".into(), "k8s/old".into()];
+        node.active_features.clone_from(&node.features);
+    });
+    let machine = MachineFacts {
+        topology: Some("topo-switch:s1".into()),
+        features: vec!["k8s/a100".into()],
+        ..MachineFacts::default()
+    };
+    observed.machines.insert("machine-0".into(), machine);
+    let features = vec!["gpu".to_owned(), "k8s/a100".to_owned()];
+    assert_eq!(
+        plan(&observed).steps,
+        [
+            Step::Topology {
+                pod: id(0),
+                topology: Some("topo-switch:s1".into())
+            },
+            Step::PlaceNode {
+                node: "w-0".into(),
+                topology: "topo-switch:s1".into()
+            },
+            Step::SetFeatures {
+                node: "w-0".into(),
+                active: features.clone(),
+                features
+            },
+        ]
+    );
+}
+
+#[test]
+fn a_topology_and_features_that_nobody_wrote_are_left_alone() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
+    edit(&mut observed.slurm, "w-0", |node| {
+        node.topology = "default:s0".into();
+        node.features = vec!["gpu".into()];
+        node.active_features = vec![];
+    });
+    observed
+        .machines
+        .insert("machine-0".into(), MachineFacts::default());
+    assert_eq!(plan(&observed).steps, []);
+}

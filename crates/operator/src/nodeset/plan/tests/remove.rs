@@ -1,0 +1,261 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use keelson_api::nodeset::DrainTimeoutAction;
+use pretty_assertions::assert_eq;
+
+use super::{at, deletes, edit, ends_at, id, observed, plan, pod, set, slurm, with_intent};
+use crate::nodeset::facts::{Cause, Intent, Phase, Step, Why};
+use crate::slurm::facts::Slurm;
+use crate::slurm::jobs::Work;
+
+#[test]
+fn scale_in_marks_and_drains_before_anything_is_deleted() {
+    let plan = plan(&observed(
+        set(1),
+        vec![pod(0), pod(1)],
+        slurm(&["ALLOCATED", "IDLE"]),
+    ));
+    assert_eq!(
+        plan.steps,
+        [
+            Step::Intend {
+                pod: id(1),
+                intent: Intent {
+                    cause: Cause::ScaleIn,
+                    since: at(0)
+                }
+            },
+            Step::Drain {
+                node: "w-1".into(),
+                reason: "slurm-operator: Pod is pending termination for scale-in".into(),
+            },
+        ]
+    );
+}
+
+#[test]
+fn scale_in_takes_the_idle_and_then_the_one_whose_jobs_end_first() {
+    let mut slurm = slurm(&["ALLOCATED", "ALLOCATED", "IDLE", "ALLOCATED"]);
+    edit(&mut slurm, "w-0", |node| ends_at(node, 500));
+    edit(&mut slurm, "w-1", |node| ends_at(node, 100));
+    let plan = plan(&observed(set(2), (0..4).map(pod).collect(), slurm));
+    let leaving: Vec<_> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Intend { pod, .. } => Some(pod.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(leaving, ["w-1", "w-2"]);
+}
+
+#[test]
+fn a_busy_worker_is_waited_for() {
+    let mut slurm = slurm(&["IDLE", "ALLOCATED+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| ends_at(node, 100));
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let plan = plan(&observed(set(1), vec![pod(0), leaving], slurm));
+    assert_eq!(deletes(&plan), Vec::<&Step>::new());
+    assert_eq!(plan.waits[0].why, Why::Jobs { until: Some(at(100)) });
+}
+
+#[test]
+fn a_node_that_a_pending_job_insists_on_stays_for_it() {
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| {
+        node.work = Some(Work {
+            wanted_by: vec![7],
+            ..Work::default()
+        });
+    });
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let waiting = plan(&observed(set(1), vec![pod(0), leaving.clone()], slurm.clone()));
+    assert_eq!(deletes(&waiting), Vec::<&Step>::new());
+    assert_eq!(waiting.waits[0].why, Why::Wanted { jobs: vec![7] });
+
+    edit(&mut slurm, "w-1", |node| node.work = None);
+    let unread = plan(&observed(set(1), vec![pod(0), leaving], slurm));
+    assert_eq!(deletes(&unread), Vec::<&Step>::new());
+}
+
+#[test]
+fn jobs_are_ended_only_when_the_user_wrote_so_and_the_time_is_over() {
+    let mut slurm = slurm(&["IDLE", "MIXED+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| {
+        node.work = Some(Work {
+            jobs: vec![7],
+            ..Work::default()
+        });
+    });
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-100));
+    let ended = |timeout: u64, action: DrainTimeoutAction| {
+        let mut set = set(1);
+        set.drain_timeout = Some(Duration::from_secs(timeout));
+        set.on_drain_timeout = action;
+        let plan = plan(&observed(set, vec![pod(0), leaving.clone()], slurm.clone()));
+        plan.steps
+            .into_iter()
+            .find(|step| matches!(step, Step::EndJobs { .. }))
+    };
+    assert_eq!(ended(60, DrainTimeoutAction::Wait), None);
+    assert_eq!(ended(200, DrainTimeoutAction::Requeue), None);
+    assert_eq!(
+        ended(60, DrainTimeoutAction::Requeue),
+        Some(Step::EndJobs {
+            jobs: vec![7],
+            requeue: true
+        })
+    );
+    assert_eq!(
+        ended(60, DrainTimeoutAction::Cancel),
+        Some(Step::EndJobs {
+            jobs: vec![7],
+            requeue: false
+        })
+    );
+}
+
+#[test]
+fn when_the_jobs_of_a_leaving_worker_end_is_written_on_it() {
+    let mut slurm = slurm(&["IDLE", "MIXED+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| {
+        node.work = Some(Work {
+            jobs: vec![7],
+            until: Some(at(100)),
+            wanted_by: vec![],
+        });
+    });
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let steps = plan(&observed(set(1), vec![pod(0), leaving], slurm)).steps;
+    assert_eq!(
+        steps,
+        [Step::Deadline {
+            pod: id(1),
+            at: Some(at(100))
+        }]
+    );
+}
+
+#[test]
+fn a_drained_worker_leaves_by_way_of_slurm() {
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let plan = plan(&observed(
+        set(1),
+        vec![pod(0), leaving],
+        slurm(&["IDLE", "IDLE+DRAIN"]),
+    ));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Retire {
+            pod: id(1),
+            node: "w-1".into()
+        }]
+    );
+}
+
+#[test]
+fn a_reading_older_than_the_intent_proves_nothing() {
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.read_at = at(-11));
+    let plan = plan(&observed(set(1), vec![pod(0), leaving], slurm));
+    assert_eq!(deletes(&plan), Vec::<&Step>::new());
+    assert_eq!(plan.waits[0].why, Why::Reading);
+}
+
+#[test]
+fn what_we_changed_ourselves_is_read_again_before_the_next_step() {
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.outdated = true);
+    let waiting = plan(&observed(set(1), vec![pod(0), leaving], slurm.clone()));
+    assert_eq!(deletes(&waiting), Vec::<&Step>::new());
+    assert_eq!(waiting.waits[0].why, Why::Reading);
+
+    edit(&mut slurm, "w-1", |node| node.reason = "slurm-operator: x".into());
+    assert_eq!(plan(&observed(set(2), vec![pod(0), pod(1)], slurm)).steps, []);
+}
+
+#[test]
+fn no_answer_from_slurm_means_wait() {
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let unknown = Slurm::Unknown { why: "down".into() };
+    let plan = plan(&observed(set(1), vec![pod(0), leaving], unknown));
+    assert_eq!(plan.steps, []);
+    assert_eq!(plan.waits[0].why, Why::SlurmUnknown);
+}
+
+#[test]
+fn a_worker_that_never_started_needs_no_answer() {
+    let mut stuck = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    stuck.started = false;
+    stuck.phase = Phase::Pending;
+    stuck.ready_since = None;
+    let plan = plan(&observed(
+        set(1),
+        vec![pod(0), stuck],
+        Slurm::Unknown { why: "down".into() },
+    ));
+    assert_eq!(plan.steps, [Step::Discard { pod: id(1) }]);
+}
+
+#[test]
+fn a_cancelled_scale_in_is_undone_with_its_drain() {
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.reason = "slurm-operator: x".into());
+    let leaving = with_intent(pod(1), Cause::ScaleIn, at(-10));
+    let steps = plan(&observed(set(2), vec![pod(0), leaving], slurm)).steps;
+    assert!(steps.contains(&Step::Forget { pod: id(1) }), "{steps:?}");
+    assert!(steps.contains(&Step::Undrain { node: "w-1".into() }), "{steps:?}");
+    assert!(
+        !steps
+            .iter()
+            .any(|step| matches!(step, Step::Retire { .. } | Step::Replace { .. })),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn a_drain_of_somebody_else_is_never_undone() {
+    let mut slurm = slurm(&["IDLE", "IDLE+DRAIN"]);
+    edit(&mut slurm, "w-1", |node| node.reason = "broken fan".into());
+    let mut second = pod(1);
+    second.protected = false;
+    assert_eq!(plan(&observed(set(2), vec![pod(0), second], slurm)).steps, []);
+}
+
+#[test]
+fn a_slurm_that_lost_its_state_deletes_nothing() {
+    let pods = (0..4)
+        .map(|i| with_intent(pod(i), Cause::ScaleIn, at(-10)))
+        .collect();
+    let plan = plan(&observed(set(0), pods, slurm(&["IDLE+DRAIN"])));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Retire {
+            pod: id(0),
+            node: "w-0".into()
+        }]
+    );
+    assert_eq!(plan.waits.len(), 3);
+    assert!(plan.waits.iter().all(|wait| wait.why == Why::SuspectLoss));
+}
+
+#[test]
+fn a_node_that_a_steady_slurm_never_saw_is_believed_gone() {
+    let leaving = with_intent(pod(0), Cause::ScaleIn, at(-10));
+    let slurm = Slurm::Known {
+        nodes: BTreeMap::new(),
+        since: Some(at(-10_000)),
+    };
+    let plan = plan(&observed(set(0), vec![leaving], slurm));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Retire {
+            pod: id(0),
+            node: "w-0".into()
+        }]
+    );
+}

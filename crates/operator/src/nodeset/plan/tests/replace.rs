@@ -1,0 +1,189 @@
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use pretty_assertions::assert_eq;
+use slurm_rest::node::NodeState;
+
+use super::{at, deletes, edit, id, observed, plan, pod, set, slurm, with_intent};
+use crate::nodeset::facts::{Cause, Intent, Plan, PodFacts, Step, Strategy};
+use crate::slurm::facts::Slurm;
+
+fn old(ordinal: u32) -> PodFacts {
+    PodFacts {
+        revision: "old".into(),
+        ..pod(ordinal)
+    }
+}
+
+fn replaced(plan: &Plan) -> Vec<&str> {
+    plan.steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Intend {
+                pod,
+                intent:
+                    Intent {
+                        cause: Cause::Rollout,
+                        ..
+                    },
+            } => Some(pod.name.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_rollout_takes_as_many_as_the_budget_and_the_idle_first() {
+    let mut set = set(4);
+    set.strategy = Strategy::Rolling {
+        max_unavailable: 2,
+        partition: 0,
+    };
+    let slurm = slurm(&["IDLE", "ALLOCATED", "ALLOCATED", "IDLE"]);
+    let plan = plan(&observed(set, (0..4).map(old).collect(), slurm));
+    assert_eq!(replaced(&plan), ["w-0", "w-3"]);
+}
+
+#[test]
+fn a_rollout_stops_while_a_new_worker_is_not_available() {
+    let mut starting = pod(0);
+    starting.ready_since = None;
+    let plan = plan(&observed(
+        set(3),
+        vec![starting, old(1), old(2)],
+        slurm(&["", "IDLE", "IDLE"]),
+    ));
+    assert_eq!(replaced(&plan), Vec::<&str>::new());
+}
+
+#[test]
+fn an_old_worker_that_is_out_already_is_replaced_outside_the_budget() {
+    let mut sick = old(1);
+    sick.ready_since = None;
+    let mut starting = pod(0);
+    starting.ready_since = None;
+    let plan = plan(&observed(
+        set(3),
+        vec![starting, sick, old(2)],
+        slurm(&["", "DOWN", "IDLE"]),
+    ));
+    assert_eq!(replaced(&plan), ["w-1"]);
+}
+
+#[test]
+fn a_worker_that_was_to_go_until_now_does_not_count_as_available() {
+    // Found by the search: its drain may not be undone yet.
+    let wanted_again = with_intent(pod(0), Cause::ScaleIn, at(-10));
+    let unknown = Slurm::Unknown { why: "silent".into() };
+    let plan = plan(&observed(set(2), vec![wanted_again, old(1)], unknown));
+    assert_eq!(plan.steps, [Step::Forget { pod: id(0) }]);
+}
+
+#[test]
+fn a_drained_old_worker_is_replaced_and_its_record_stays() {
+    let leaving = with_intent(old(0), Cause::Rollout, at(-10));
+    let plan = plan(&observed(
+        set(2),
+        vec![leaving, pod(1)],
+        slurm(&["IDLE+DRAIN", "IDLE"]),
+    ));
+    assert_eq!(
+        deletes(&plan),
+        [&Step::Replace {
+            pod: id(0),
+            node: "w-0".into()
+        }]
+    );
+}
+
+#[test]
+fn a_rollback_takes_the_drain_back() {
+    let mut slurm = slurm(&["ALLOCATED+DRAIN", "IDLE"]);
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = "slurm-operator: update".into();
+    });
+    let leaving = with_intent(pod(0), Cause::Rollout, at(-10));
+    let steps = plan(&observed(set(2), vec![leaving, pod(1)], slurm)).steps;
+    assert_eq!(
+        steps,
+        [Step::Forget { pod: id(0) }, Step::Undrain { node: "w-0".into() }]
+    );
+}
+
+#[test]
+fn ordinals_below_the_partition_keep_their_revision() {
+    let mut set = set(2);
+    set.strategy = Strategy::Rolling {
+        max_unavailable: 2,
+        partition: 1,
+    };
+    let plan = plan(&observed(set, vec![old(0), old(1)], slurm(&["IDLE", "IDLE"])));
+    assert_eq!(replaced(&plan), ["w-1"]);
+}
+
+#[test]
+fn the_new_worker_is_put_back_in_service_when_it_is_there() {
+    let mut slurm = slurm(&["IDLE+DRAIN", "DOWN"]);
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = "slurm-operator: update".into();
+    });
+    edit(&mut slurm, "w-1", |node| {
+        node.reason = "slurm-operator: Pod is terminating".into();
+    });
+    let steps = plan(&observed(set(2), vec![pod(0), pod(1)], slurm.clone())).steps;
+    assert!(steps.contains(&Step::Undrain { node: "w-0".into() }), "{steps:?}");
+    assert!(steps.contains(&Step::Resume { node: "w-1".into() }), "{steps:?}");
+
+    let mut starting = pod(0);
+    starting.ready_since = None;
+    let steps = plan(&observed(set(2), vec![starting, pod(1)], slurm)).steps;
+    assert!(
+        !steps.contains(&Step::Undrain { node: "w-0".into() }),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn in_the_window_all_old_workers_go_together_and_before_it_none() {
+    let mut set = set(3);
+    set.strategy = Strategy::Scheduled {
+        reservation: "maint".into(),
+    };
+    let mut facts = slurm(&["IDLE", "ALLOCATED", "IDLE"]);
+    let pods: Vec<PodFacts> = vec![old(0), old(1), pod(2)];
+    assert_eq!(
+        plan(&observed(set.clone(), pods.clone(), facts.clone())).steps,
+        []
+    );
+
+    for name in ["w-0", "w-1", "w-2"] {
+        edit(&mut facts, name, |node| {
+            node.reservation = "maint".into();
+            node.state = NodeState::read(["IDLE", "MAINTENANCE"].into_iter());
+        });
+    }
+    edit(&mut facts, "w-1", |node| node.allocated = 1);
+    let now = plan(&observed(set.clone(), pods.clone(), facts.clone()));
+    assert_eq!(replaced(&now), ["w-0", "w-1"]);
+    assert_eq!(
+        deletes(&now),
+        [] as [&Step; 0],
+        "jobs are waited for in the window too"
+    );
+
+    // Somebody else's maintenance is no window of ours.
+    edit(&mut facts, "w-0", |node| node.reservation = "other".into());
+    assert_eq!(replaced(&plan(&observed(set, pods, facts))), ["w-1"]);
+}
+
+#[test]
+fn availability_counts_only_after_min_ready() {
+    let mut set = set(2);
+    set.min_ready = Duration::from_mins(1);
+    let fresh = PodFacts {
+        ready_since: Some(at(0) - SignedDuration::from_secs(30)),
+        ..pod(0)
+    };
+    let plan = plan(&observed(set, vec![fresh, old(1)], slurm(&["IDLE", "IDLE"])));
+    assert_eq!(replaced(&plan), Vec::<&str>::new());
+}
