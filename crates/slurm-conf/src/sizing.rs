@@ -1,5 +1,8 @@
 //! Settings that follow from the number of nodes. A cluster that grows a little keeps its file: every step
 //! here is wide.
+//!
+//! Ports do not follow: a slurmctld that moves to other ports cuts off every client that does not know of it yet, so a
+//! cluster keeps the port that it was made with, whatever it grows to.
 
 /// The number of nodes that slurmctld makes room for: the next power of two above four times the nodes,
 /// at least 1,024, at most what Slurm can hold.

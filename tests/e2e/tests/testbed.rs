@@ -182,7 +182,7 @@ fn processes_of(name: &str) -> Result<usize> {
 
 fn up(name: &str) -> Result<Command> {
     let mut command = xtask()?;
-    command.args(["up", "--no-slurm", "--nodes=1", "--name", name]);
+    command.args(["up", "--no-slurm", "--nodes=1", "--kwok=2", "--name", name]);
     // The images that the tests run on are there already; others would have to be built first.
     if std::env::var_os("KEELSON_TEST_QUICK").is_some() {
         command.arg("--quick");
@@ -223,8 +223,10 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
         again.status.success() && said.contains("running already"),
         "{said}"
     );
-    let nodes = run(xtask()?.args(["kubectl", "--name", &name, "get", "nodes", "--output=name"]))?;
-    ensure!(nodes == "node/node-1\n", "{nodes:?}");
+    let on_it = |words: &[&str]| run(xtask()?.args(["kubectl", "--name", &name]).args(words));
+    let nodes = on_it(&["get", "nodes", "--output=name"])?;
+    ensure!(nodes == "node/kwok-0\nnode/kwok-1\nnode/node-1\n", "{nodes:?}");
+    on_it(&["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=60s"])?;
 
     run(xtask()?.args(["down", "--name", &name]))?;
     ensure!(processes_of(&name)? == 0, "processes are left");
@@ -233,6 +235,15 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
     ensure!(left.is_empty(), "the machine is not as it was: {left:?}");
     // And the other cluster did not notice.
     kubectl(&["get", "--raw=/readyz"]).map(drop)
+}
+
+/// By its kubeconfig alone the tests' own cluster is like any other.
+#[test]
+fn slurm_comes_up_on_a_cluster_that_is_there_already() -> Result<()> {
+    let kubeconfig = std::env::var_os("KUBECONFIG").context("KUBECONFIG is not set")?;
+    let said = run(xtask()?.args(["up", "--kubeconfig"]).arg(kubeconfig))?;
+    ensure!(said.contains("srun -N2 hostname → "), "{said}");
+    Ok(())
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use keelson_api::Accounting;
-use keelson_runtime::apply::Writer;
+use keelson_runtime::apply::{self, Writer};
 use kube::{Resource, ResourceExt, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
@@ -17,7 +17,7 @@ pub async fn apply(
     writer: &Writer,
     children: &Children,
     live: &Live,
-) -> Result<(), Error> {
+) -> Result<(), apply::Error> {
     let Children {
         service,
         config,
@@ -25,20 +25,15 @@ pub async fn apply(
         findings: _,
     } = children;
     let caches = &context.caches;
-    apply_child(writer, None, config, live.config.as_ref())
-        .await
-        .map_err(Error::Apply)?;
-    apply_child(writer, Some(&caches.services), service, live.service.as_ref())
-        .await
-        .map_err(Error::Apply)?;
+    apply_child(writer, None, config, live.config.as_ref()).await?;
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await?;
     apply_child(
         writer,
         Some(&caches.stateful_sets),
         stateful_set,
         live.stateful_set.as_ref(),
     )
-    .await
-    .map_err(Error::Apply)?;
+    .await?;
     Ok(())
 }
 

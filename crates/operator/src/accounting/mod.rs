@@ -65,7 +65,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let observed = observe::observe(&context, Arc::clone(&accounting)).await?;
     let built = decide(&observed);
     let applied = match &built {
-        Ok(Some(children)) => apply::apply(&context, &writer, children, &observed.live).await,
+        Ok(Some(children)) => apply::apply(&context, &writer, children, &observed.live)
+            .await
+            .map_err(Error::Apply),
         Ok(None) => apply::remove(&writer, &accounting, &observed.live).await,
         Err(_) => Ok(()),
     };

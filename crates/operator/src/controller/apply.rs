@@ -10,7 +10,7 @@ use keelson_api::{
 };
 use keelson_runtime::{
     Key,
-    apply::{Desired, Writer},
+    apply::{self, Desired, Writer},
     run::chain,
 };
 use kube::ResourceExt;
@@ -144,12 +144,10 @@ pub async fn apply(
     writer: &Writer,
     children: &Children,
     live: &Live,
-) -> Result<(), Error> {
+) -> Result<(), apply::Error> {
     let Children { config, daemon } = children;
     let caches = &context.caches;
-    apply_child(writer, None, config, live.config.as_ref())
-        .await
-        .map_err(Error::Apply)?;
+    apply_child(writer, None, config, live.config.as_ref()).await?;
     let Some(Daemon {
         internal_service,
         service,
@@ -164,19 +162,15 @@ pub async fn apply(
         internal_service,
         live.internal_service.as_ref(),
     )
-    .await
-    .map_err(Error::Apply)?;
-    apply_child(writer, Some(&caches.services), service, live.service.as_ref())
-        .await
-        .map_err(Error::Apply)?;
+    .await?;
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await?;
     apply_child(
         writer,
         Some(&caches.stateful_sets),
         stateful_set,
         live.stateful_set.as_ref(),
     )
-    .await
-    .map_err(Error::Apply)?;
+    .await?;
     Ok(())
 }
 

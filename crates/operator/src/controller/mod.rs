@@ -60,7 +60,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let applied = match &chosen {
         Ok((_, children)) => match apply::apply(&context, &writer, children, &observed.live).await {
             Ok(()) => apply::replace_stuck(&writer, &observed.live).await,
-            failed => failed,
+            Err(error) => Err(Error::Apply(error)),
         },
         Err(_) => Ok(()),
     };

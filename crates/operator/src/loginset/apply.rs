@@ -1,7 +1,7 @@
 //! Brings the children of a LoginSet to their desired form.
 
 use keelson_api::LoginSet;
-use keelson_runtime::apply::Writer;
+use keelson_runtime::apply::{self, Writer};
 use kube::ResourceExt;
 
 use super::{
@@ -39,7 +39,7 @@ pub async fn apply(
     writer: &Writer,
     children: &Children,
     live: &Live,
-) -> Result<(), Error> {
+) -> Result<(), apply::Error> {
     let Children {
         ssh_config,
         service,
@@ -47,19 +47,14 @@ pub async fn apply(
         findings: _,
     } = children;
     let caches = &context.caches;
-    apply_child(writer, None, ssh_config, live.ssh_config.as_ref())
-        .await
-        .map_err(Error::Apply)?;
-    apply_child(writer, Some(&caches.services), service, live.service.as_ref())
-        .await
-        .map_err(Error::Apply)?;
+    apply_child(writer, None, ssh_config, live.ssh_config.as_ref()).await?;
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await?;
     apply_child(
         writer,
         Some(&caches.deployments),
         deployment,
         live.deployment.as_ref(),
     )
-    .await
-    .map_err(Error::Apply)?;
+    .await?;
     Ok(())
 }

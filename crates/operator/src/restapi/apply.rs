@@ -1,8 +1,8 @@
 //! Brings the children of a RestApi to their desired form.
 
-use keelson_runtime::apply::Writer;
+use keelson_runtime::apply::{self, Writer};
 
-use super::{build::Children, error::Error, observe::Live};
+use super::{build::Children, observe::Live};
 use crate::{context::Context, written::apply_child};
 
 pub async fn apply(
@@ -10,34 +10,29 @@ pub async fn apply(
     writer: &Writer,
     children: &Children,
     live: &Live,
-) -> Result<(), Error> {
+) -> Result<(), apply::Error> {
     let Children {
         service,
         deployment,
         disruption_budget,
     } = children;
     let caches = &context.caches;
-    apply_child(writer, Some(&caches.services), service, live.service.as_ref())
-        .await
-        .map_err(Error::Apply)?;
+    apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await?;
     apply_child(
         writer,
         Some(&caches.deployments),
         deployment,
         live.deployment.as_ref(),
     )
-    .await
-    .map_err(Error::Apply)?;
+    .await?;
     match (disruption_budget, &live.disruption_budget) {
         // A budget of the chart's with the same name stays the chart's.
         (_, Some(live)) if live.metadata.owner_references.is_none() => {}
         (Some(desired), live) => {
-            apply_child(writer, Some(&caches.disruption_budgets), desired, live.as_ref())
-                .await
-                .map_err(Error::Apply)?;
+            apply_child(writer, Some(&caches.disruption_budgets), desired, live.as_ref()).await?;
         }
         (None, Some(live)) => {
-            writer.delete(live.as_ref()).await.map_err(Error::Apply)?;
+            writer.delete(live.as_ref()).await?;
         }
         (None, None) => {}
     }

@@ -48,7 +48,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         build::build(&restapi, &validated).map_err(|error| Problem::invalid(chain(&error)))
     });
     let applied = match &built {
-        Ok(children) => apply::apply(&context, &writer, children, &observed.live).await,
+        Ok(children) => apply::apply(&context, &writer, children, &observed.live)
+            .await
+            .map_err(Error::Apply),
         Err(problem) => {
             context
                 .events
