@@ -12,8 +12,8 @@ pub fn conflicts<'a>(nodeset: &NodeSet, others: impl IntoIterator<Item = &'a Nod
     let mut report = Report::default();
     let siblings = others.into_iter().filter(|other| {
         other.spec.controller_ref == nodeset.spec.controller_ref
-            && other.namespace() == nodeset.namespace()
-            && other.name_any() != nodeset.name_any()
+            && other.metadata.namespace == nodeset.metadata.namespace
+            && other.metadata.name != nodeset.metadata.name
     });
     let hostname = Path::spec().field("template").field("spec").field("hostname");
     for other in siblings {

@@ -31,7 +31,7 @@ pub trait Validate: Resource<DynamicType = ()> + Serialize {
     /// Rules on one object.
     fn check(&self, report: &mut Report);
 
-    /// What may not change. Called only when the spec did change.
+    /// What may not change. Of no effect when the spec did not change.
     fn check_change(&self, _old: &Self, _report: &mut Report) {}
 }
 
@@ -45,18 +45,27 @@ pub fn validate<K: Validate>(object: &K) -> Report {
 /// Judges a change: refused is only what the change makes wrong. Metadata and finalizers may always change, and so may
 /// everything of an object that is being deleted, because a refusal there would keep it from going.
 pub fn validate_update<K: Validate>(old: &K, new: &K) -> Report {
+    if new.meta().deletion_timestamp.is_some() {
+        return Report::default();
+    }
+    let mut report = validate(new);
+    let mut change = Report::default();
+    new.check_change(old, &mut change);
+    // Most changes are right; what was there before is looked at only where something is wrong.
+    if report == Report::default() && change == Report::default() {
+        return report;
+    }
     let (Ok(old_json), Ok(new_json)) = (serde_json::to_value(old), serde_json::to_value(new)) else {
-        return validate(new);
+        return report;
     };
-    if new.meta().deletion_timestamp.is_some() || old_json.get("spec") == new_json.get("spec") {
+    if old_json.get("spec") == new_json.get("spec") {
         return Report::default();
     }
     let before = validate(old);
-    let mut report = validate(new);
     report
         .violations
         .retain(|violation| is_new(violation, &before, &old_json, &new_json));
-    new.check_change(old, &mut report);
+    report.extend(change);
     report
 }
 
