@@ -38,11 +38,12 @@ pub fn kubectl(words: &[&str]) -> Result<String> {
     )
 }
 
-/// Applies a manifest with kubectl in a namespace.
-pub fn apply(namespace: &str, manifest: &str) -> Result<String> {
+/// Runs kubectl with a manifest on its standard input and returns what it printed.
+pub fn kubectl_with(words: &[&str], manifest: &str) -> Result<String> {
     let mut child = cluster()?
         .kubectl()
-        .args(["--namespace", namespace, "apply", "--server-side", "-f", "-"])
+        .args(words)
+        .args(["-f", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -52,7 +53,15 @@ pub fn apply(namespace: &str, manifest: &str) -> Result<String> {
         .take()
         .context("no standard input")?
         .write_all(manifest.as_bytes())?;
-    finish("kubectl apply", &child.wait_with_output()?)
+    finish(
+        &format!("kubectl {}", words.join(" ")),
+        &child.wait_with_output()?,
+    )
+}
+
+/// Applies a manifest with kubectl in a namespace.
+pub fn apply(namespace: &str, manifest: &str) -> Result<String> {
+    kubectl_with(&["--namespace", namespace, "apply", "--server-side"], manifest)
 }
 
 /// Reads an object as JSON.

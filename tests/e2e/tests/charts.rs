@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use e2e::slurm::{CHART, EXAMPLES, Slurm};
-use e2e::{Namespace, cluster, eventually, get, run};
+use e2e::{Namespace, cluster, eventually, get, kubectl_with, run};
 use serde_json::Value;
 
 const CHARTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts");
@@ -250,26 +250,8 @@ fn sync(space: &str) -> Result<()> {
         .args(["template", "slurm", CHART, "--no-hooks", "--namespace", space])
         .args(["--values", &format!("{EXAMPLES}/quickstart.yaml"), "--values"])
         .arg(values.path()))?;
-    let mut apply = cluster()?
-        .kubectl()
-        .args([
-            "apply",
-            "--server-side",
-            "--field-manager=argocd-controller",
-            "-f",
-            "-",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()?;
-    apply
-        .stdin
-        .take()
-        .context("no standard input")?
-        .write_all(rendered.as_bytes())?;
-    let status = apply.wait()?;
-    ensure!(status.success(), "kubectl apply ({status})");
-    Ok(())
+    let words = ["apply", "--server-side", "--field-manager=argocd-controller"];
+    kubectl_with(&words, &rendered).map(drop)
 }
 
 /// As Argo CD does it: rendered without a look into the cluster, applied by another than helm, again and again.

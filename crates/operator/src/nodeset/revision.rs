@@ -20,6 +20,14 @@ use crate::children::metadata::{Metadata, owned_by};
 /// Where our revisions keep what a worker is made from. Those of the peer have `spec` instead.
 const WORKER: &str = "worker";
 
+/// Says which chart made the object: a new chart version is no reason to restart workers.
+const COSMETIC: [&str; 4] = [
+    "helm.sh/chart",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/part-of",
+];
+
 /// Which revision is the newest, and what it takes to have that on record.
 #[derive(Debug, Clone)]
 pub struct History {
@@ -76,7 +84,7 @@ pub fn settle(
         };
         (collisions, hash, Some(create))
     };
-    let theirs = normalised(&peer_fields(nodeset));
+    let theirs = comparable(&peer_fields(nodeset));
     let equal = known
         .iter()
         .filter(|revision| {
@@ -84,7 +92,7 @@ pub fn settle(
             let spec = data
                 .filter(|data| data.get(WORKER).is_none())
                 .and_then(|data| data.get("spec"));
-            spec.is_some_and(|spec| normalised(spec) == theirs)
+            spec.is_some_and(|spec| comparable(spec) == theirs)
         })
         .map(|revision| hash_of(revision))
         .collect();
@@ -175,6 +183,17 @@ fn peer_fields(nodeset: &NodeSet) -> Value {
     })
 }
 
+/// What of a revision of the peer shapes a pod.
+fn comparable(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    for map in ["/template/metadata/labels", "/template/metadata/annotations"] {
+        if let Some(Value::Object(map)) = spec.pointer_mut(map) {
+            map.retain(|key, _| !COSMETIC.contains(&key.as_str()));
+        }
+    }
+    normalised(&spec)
+}
+
 /// Without what says nothing: the peer writes out empty objects, nulls and zeros, and marks for its own patches.
 fn normalised(value: &Value) -> Value {
     match value {
@@ -204,13 +223,6 @@ fn says_nothing(value: &Value) -> bool {
 
 /// Which labels and annotations of the user shape a pod: not those that say which chart made the object.
 pub fn shaping(map: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    /// A new chart version is no reason to restart workers.
-    const COSMETIC: [&str; 4] = [
-        "helm.sh/chart",
-        "app.kubernetes.io/version",
-        "app.kubernetes.io/managed-by",
-        "app.kubernetes.io/part-of",
-    ];
     let map = map.unwrap_or_default().into_iter();
     map.filter(|(key, _)| !COSMETIC.contains(&key.as_str())).collect()
 }
@@ -313,7 +325,8 @@ mod tests {
                         "name": "cpu", "uid": "set", "controller": true }],
                 },
                 "data": { "spec": {
-                    "template": { "$patch": "replace", "metadata": { "labels": { "a": "b" } },
+                    "template": { "$patch": "replace",
+                        "metadata": { "labels": { "a": "b", "helm.sh/chart": "slurm-1.3.0" } },
                         "spec": { "hostname": "cpu-", "containers": null } },
                     "ordinalPadding": 0, "oversubscribeNode": false,
                     "slurmd": { "$patch": "replace", "image": image, "resources": {} },
