@@ -14,6 +14,7 @@ pub mod audit;
 pub mod network_policy;
 pub mod operator;
 pub mod slurm;
+pub mod workers;
 
 /// An image with a shell and the usual tools: the login node's.
 pub fn tools_image() -> String {

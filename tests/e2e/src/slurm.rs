@@ -155,7 +155,7 @@ impl Slurm {
 
     /// Lets the jobs of [`Slurm::hold`] on this node end.
     pub fn open(&self, node: &str) -> Result<()> {
-        let pod = worker_pod(node);
+        let pod = self.pod_of(node)?;
         self.space
             .kubectl(&["exec", &pod, "--container=slurmd", "--", "touch", "/tmp/open"])
             .map(drop)

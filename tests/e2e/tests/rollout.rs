@@ -5,13 +5,11 @@
     reason = "a missing entry fails the test, as it should"
 )]
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use e2e::slurm::{NODESET, Slurm};
-use e2e::{eventually, operator};
+use e2e::{eventually, operator, workers::sampled};
 use serde_json::{Value, json};
 
 const WORKERS: usize = 6;
@@ -24,20 +22,6 @@ fn values(mark: &str) -> String {
         "slurmd": { "env": [{ "name": "TEST_REVISION", "value": mark }] },
     } } })
     .to_string()
-}
-
-/// How many workers take jobs, as slurmctld sees it, and what it says of all of them.
-fn in_service(slurm: &Slurm) -> Result<(usize, String)> {
-    let states = slurm.controller(&["sinfo", "--noheader", "--Node", "--format=%N %T"])?;
-    let at_work: BTreeSet<&str> = states
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        // A node that has not answered the last ping (`*`) takes jobs all the same.
-        .map(|(name, state)| (name, state.trim().trim_end_matches('*')))
-        .filter(|(_, state)| matches!(*state, "idle" | "allocated" | "mixed" | "completing"))
-        .map(|(name, _)| name)
-        .collect();
-    Ok((at_work.len(), states.clone()))
 }
 
 /// Whether every worker has this mark.
@@ -60,27 +44,17 @@ fn updated(slurm: &Slurm, mark: &str) -> Result<()> {
 fn roll(slurm: &Slurm, mark: &str, mut disturb: impl FnMut() -> Result<()>) -> Result<()> {
     let jobs = slurm.sbatch(&["--array=1-60", "--ntasks=1", "--no-requeue"], "sleep 3")?;
     slurm.upgrade(&values(mark))?;
-    let over = AtomicBool::new(false);
     let begun = Instant::now();
-    let (least, states) = std::thread::scope(|scope| -> Result<(usize, String)> {
-        let sampler = scope.spawn(|| {
-            let mut least = (WORKERS, String::new());
-            while !over.load(Ordering::Relaxed) {
-                if let Ok(found) = in_service(slurm) {
-                    least = least.min(found);
-                }
-                std::thread::sleep(Duration::from_millis(300));
-            }
-            least
-        });
-        let rolled = eventually("all workers of the new revision", || {
-            disturb()?;
-            updated(slurm, mark)
-        });
-        over.store(true, Ordering::Relaxed);
-        let least = sampler.join().unwrap_or_default();
-        rolled.map(|()| least)
-    })?;
+    let ((), seen) = sampled(
+        || slurm.in_service(),
+        || {
+            eventually("all workers of the new revision", || {
+                disturb()?;
+                updated(slurm, mark)
+            })
+        },
+    )?;
+    let (least, states) = seen.into_iter().min().unwrap_or_default();
     eprintln!(
         "{WORKERS} workers were updated in {} s under jobs of 3 s",
         begun.elapsed().as_secs()

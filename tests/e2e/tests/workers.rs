@@ -4,67 +4,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use e2e::{eventually, kubectl, slurm::Slurm};
-use serde_json::{Value, json};
-
-const SET: &str = "nodeset/slurm-worker-cpu";
-
-fn machines() -> Result<Vec<String>> {
-    let names = kubectl(&["get", "nodes", "--output=jsonpath={.items[*].metadata.name}"])?;
-    Ok(names.split_whitespace().map(str::to_owned).collect())
-}
-
-/// Marks machines for one test's workers, and takes the marks away again.
-struct Marks {
-    key: String,
-}
-
-impl Marks {
-    fn new(test: &str) -> Self {
-        Self {
-            key: format!("test.keelson.dev/{test}-{}", std::process::id()),
-        }
-    }
-
-    fn put(&self, machine: &str) -> Result<()> {
-        kubectl(&[
-            "label",
-            "--overwrite",
-            "node",
-            machine,
-            &format!("{}=yes", self.key),
-        ])
-        .map(drop)
-    }
-
-    fn take(&self, machine: &str) -> Result<()> {
-        kubectl(&["label", "node", machine, &format!("{}-", self.key)]).map(drop)
-    }
-
-    fn taint(&self, machine: &str) -> Result<()> {
-        kubectl(&[
-            "taint",
-            "--overwrite",
-            "node",
-            machine,
-            &format!("{}=yes:NoSchedule", self.key),
-        ])
-        .map(drop)
-    }
-
-    fn untaint(&self, machine: &str) -> Result<()> {
-        kubectl(&["taint", "node", machine, &format!("{}-", self.key)]).map(drop)
-    }
-}
-
-impl Drop for Marks {
-    fn drop(&mut self) {
-        for machine in machines().unwrap_or_default() {
-            let _ = self.take(&machine);
-            let _ = self.untaint(&machine);
-        }
-    }
-}
+use e2e::eventually;
+use e2e::slurm::{NODESET, Slurm};
+use e2e::workers::{Marks, machines};
+use serde_json::json;
 
 /// The uid of the worker on a machine.
 fn worker_on(slurm: &Slurm, machine: &str) -> Result<String> {
@@ -83,11 +26,6 @@ fn worker_on(slurm: &Slurm, machine: &str) -> Result<String> {
     Ok(uids.concat())
 }
 
-fn names_in_slurm(slurm: &Slurm) -> Result<BTreeSet<String>> {
-    let shown = slurm.controller(&["sinfo", "--noheader", "--Node", "--format=%N"])?;
-    Ok(shown.split_whitespace().map(str::to_owned).collect())
-}
-
 #[test]
 fn a_worker_on_every_fitting_machine() -> Result<()> {
     let all = machines()?;
@@ -102,17 +40,16 @@ fn a_worker_on_every_fitting_machine() -> Result<()> {
         "nodesets: {{ cpu: {{ scalingMode: DaemonSet, podSpec: {{ nodeSelector: {{ {selector}: \"yes\" }} }} }} }}"
     );
     let slurm = Slurm::install_ready("daemon", &daemon, 2)?;
-    ensure!(names_in_slurm(&slurm)? == BTreeSet::from([first.clone(), second.clone()]));
+    ensure!(slurm.nodes()? == BTreeSet::from([first.clone(), second.clone()]));
 
     // One joins.
     marks.put(third)?;
     slurm.wait_idle(3)?;
-    let set = slurm.get(&[SET])?;
+    let set = slurm.get(&[NODESET])?;
     ensure!(set["status"]["desired"] == 3, "{}", set["status"]);
 
     // A taint against new pods moves nobody; a machine that no longer fits lets its job end.
-    let job = slurm.sbatch(&["--nodelist", second], "sleep 20")?;
-    slurm.wait_job(&job, "RUNNING")?;
+    let job = slurm.hold(second, 60)?;
     let before = worker_on(&slurm, second)?;
     marks.taint(third)?;
     marks.take(second)?;
@@ -129,31 +66,22 @@ fn a_worker_on_every_fitting_machine() -> Result<()> {
         worker_on(&slurm, second)? == before,
         "the busy worker was replaced"
     );
+    slurm.open(second)?;
     slurm.wait_job(&job, "COMPLETED")?;
     eventually("no record and no pod", || {
         ensure!(
             worker_on(&slurm, second).is_err(),
             "a worker is still on {second}"
         );
-        ensure!(
-            !names_in_slurm(&slurm)?.contains(second),
-            "Slurm still knows {second}"
-        );
+        ensure!(!slurm.nodes()?.contains(second), "Slurm still knows {second}");
         Ok(())
     })?;
     worker_on(&slurm, third).context("the tainted machine lost its worker")?;
 
-    // It fits again, and the same name comes back; now the other way to count, with a job that outlives the switch.
+    // It fits again, and the same name comes back.
     marks.untaint(third)?;
     marks.put(second)?;
-    slurm.wait_idle(3)?;
-    let job = slurm.sbatch(&["--nodelist", first], "sleep 20")?;
-    slurm.wait_job(&job, "RUNNING")?;
-    slurm.patch(
-        SET,
-        &json!({ "spec": { "scalingMode": "StatefulSet", "replicas": 2 } }),
-    )?;
-    slurm.wait_job(&job, "COMPLETED")
+    slurm.wait_idle(3).map(drop)
 }
 
 fn exists(slurm: &Slurm, object: &str) -> Result<bool> {
@@ -161,22 +89,6 @@ fn exists(slurm: &Slurm, object: &str) -> Result<bool> {
         .space
         .kubectl(&["get", object, "--ignore-not-found", "--output=name"])?;
     Ok(!found.trim().is_empty())
-}
-
-/// Waits until the operator has taken in the NodeSet as it is now, and returns its status.
-fn settled(slurm: &Slurm) -> Result<Value> {
-    eventually("a settled NodeSet", || {
-        let set = slurm.get(&[SET])?;
-        ensure!(
-            set["status"]["observedGeneration"] == set["metadata"]["generation"],
-            "the status is behind"
-        );
-        for (kind, wanted) in [("Ready", "True"), ("Progressing", "False")] {
-            let found = e2e::slurm::condition(&set, kind)?;
-            ensure!(found["status"] == wanted, "{found}");
-        }
-        Ok(set["status"].clone())
-    })
 }
 
 #[test]
@@ -206,15 +118,15 @@ nodesets:
     })?;
     slurm.wait_idle(2)?;
     // A worker that is not ready yet would be the first to leave, whatever its number.
-    settled(&slurm)?;
+    slurm.settled()?;
 
     ensure!(exists(&slurm, second)?);
-    slurm.patch(SET, &json!({ "spec": { "replicas": 1 } }))?;
+    slurm.patch(NODESET, &json!({ "spec": { "replicas": 1 } }))?;
     eventually("the claim of the worker that left is gone", || {
         ensure!(!exists(&slurm, second)?);
         Ok(())
     })?;
-    slurm.space.kubectl(&["delete", SET, "--timeout=120s"])?;
+    slurm.space.kubectl(&["delete", NODESET, "--timeout=120s"])?;
     ensure!(
         exists(&slurm, first)?,
         "a claim to be kept was deleted with its NodeSet"
@@ -237,7 +149,7 @@ fn a_pinned_worker_goes_back_to_its_machine() -> Result<()> {
         let nodes = items.iter().filter_map(|pod| pod["spec"]["nodeName"].as_str());
         Ok(nodes.map(str::to_owned).collect())
     };
-    let (status, before) = (settled(&slurm)?, place()?);
+    let (status, before) = (slurm.settled()?, place()?);
     ensure!(
         status["ordinalToNode"] == json!({ "0": before[0], "1": before[1] }),
         "{status}"

@@ -1,0 +1,264 @@
+//! Which revision a worker has, and when it is given another.
+#![allow(clippy::indexing_slicing, reason = "a JSON value that is not there is null")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, ensure};
+use e2e::eventually;
+use e2e::slurm::{NODESET, Slurm, condition};
+use e2e::workers::sampled;
+use serde_json::{Value, json};
+
+/// Gives the workers an annotation, and with it a revision; `null` takes it away.
+fn note(slurm: &Slurm, value: &Value) -> Result<()> {
+    let metadata = json!({ "annotations": { "note": value } });
+    slurm.patch(
+        NODESET,
+        &json!({ "spec": { "template": { "metadata": metadata } } }),
+    )
+}
+
+/// The numbers of the workers' revisions by their hashes.
+fn history(slurm: &Slurm) -> Result<BTreeMap<String, i64>> {
+    let revisions = slurm.get(&["controllerrevisions", "--selector=app.kubernetes.io/name=slurmd"])?;
+    let items = revisions["items"].as_array().into_iter().flatten();
+    Ok(items
+        .filter_map(|revision| {
+            let hash = revision["metadata"]["labels"]["controller.kubernetes.io/hash"].as_str()?;
+            Some((hash.to_owned(), revision["revision"].as_i64()?))
+        })
+        .collect())
+}
+
+#[test]
+fn a_rollback_restarts_only_what_was_updated() -> Result<()> {
+    let values = "
+nodesets:
+  cpu:
+    replicas: 3
+    revisionHistoryLimit: 1
+    updateStrategy: { type: RollingUpdate, rollingUpdate: { maxUnavailable: 1 } }
+";
+    let slurm = Slurm::install_ready("revisions", values, 3)?;
+    let hash = |status: &Value| status["nodeSetHash"].as_str().unwrap_or_default().to_owned();
+    let first = hash(&slurm.settled()?);
+    let labels = json!({ "helm.sh/chart": "slurm-9" });
+    slurm.patch(
+        NODESET,
+        &json!({ "spec": { "template": { "metadata": { "labels": labels } } } }),
+    )?;
+    ensure!(
+        hash(&slurm.settled()?) == first,
+        "a label for people made a revision"
+    );
+
+    let born = slurm.workers()?;
+    let job = slurm.hold("cpu-0", 60)?;
+    let (second, seen) = sampled(
+        || slurm.workers(),
+        || {
+            note(&slurm, &json!("new"))?;
+            // The idle ones first; the busy one is told to go and waits for its job.
+            let reason = slurm.wait_drain("cpu-0")?;
+            ensure!(reason.contains("for an update"), "{reason}");
+            slurm.wait_idle(2)?;
+            let second = hash(&slurm.get(&[NODESET])?["status"]);
+            ensure!(second != first, "the update made no revision");
+            ensure!(history(&slurm)? == BTreeMap::from([(first.clone(), 1), (second.clone(), 2)]));
+
+            note(&slurm, &Value::Null)?;
+            eventually("cpu-0 back in service", || {
+                let state = slurm.node_field("cpu-0", "State")?;
+                ensure!(!state.contains("DRAIN"), "cpu-0 is {state}");
+                Ok(())
+            })?;
+            let back = slurm.settled()?;
+            ensure!(
+                hash(&back) == first && back["updatedReplicas"] == 3,
+                "of {first} came {back}"
+            );
+            slurm.wait_idle(2)?;
+            Ok(second)
+        },
+    )?;
+    ensure!(
+        slurm.job_state(&job)? == "RUNNING",
+        "the job did not last through the rollback"
+    );
+    // Both of the others were updated and rolled back, each once.
+    let mut pods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, uid) in seen.into_iter().flatten() {
+        pods.entry(name).or_default().insert(uid);
+    }
+    let counts: Vec<usize> = pods.values().map(BTreeSet::len).collect();
+    ensure!(counts == [1, 3, 3], "{pods:?}, at first {born:?}");
+    // What was before is the newest again; what was in between is within the limit.
+    let now = history(&slurm)?;
+    ensure!(now == BTreeMap::from([(first, 3), (second, 2)]), "{now:?}");
+    slurm.open("cpu-0")?;
+    slurm.wait_job(&job, "COMPLETED")
+}
+
+/// A revision as the former operator stores one: patch marks, and zero values written out.
+fn revision_of_the_former(set: &Value, hash: &str) -> Value {
+    let spec = &set["spec"];
+    let replace = |value: &Value| {
+        let mut value = value.as_object().cloned().unwrap_or_default();
+        value.insert("$patch".into(), json!("replace"));
+        value.entry("resources").or_insert(json!({}));
+        Value::Object(value)
+    };
+    json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {
+            "name": format!("slurm-worker-cpu-{hash}"),
+            "labels": { "controller.kubernetes.io/hash": hash },
+            "ownerReferences": [{
+                "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": set["metadata"]["name"],
+                "uid": set["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "data": { "spec": {
+            "template": replace(&spec["template"]),
+            "ordinalPadding": 0,
+            "oversubscribeNode": spec["oversubscribeNode"],
+            "slurmd": replace(&spec["slurmd"]),
+            "extraConf": "",
+            "logfile": replace(&spec["logfile"]),
+            "ssh": { "$patch": "replace", "enabled": false, "sssdConfRef": { "name": "", "key": "" } },
+        } },
+        "revision": 1,
+    })
+}
+
+#[test]
+fn orphaned_workers_of_the_former_operator_are_taken_over_as_they_are() -> Result<()> {
+    let slurm = Slurm::install_ready("adopt", "nodesets: { cpu: { replicas: 2 } }", 2)?;
+    let job = slurm.hold("cpu-0", 60)?;
+    let before = slurm.pods("app.kubernetes.io/name=slurmd")?;
+    // While nobody looks, the workers become what the former operator would have left: its hash and only its marks, no
+    // owner, as after a NodeSet that was deleted alone, and one without the label of newer releases.
+    let pause = |value: Value| slurm.patch(NODESET, &json!({ "spec": { "paused": value } }));
+    pause(json!(true))?;
+    slurm.wait_condition(NODESET, "Progressing", "False", "Paused")?;
+    let set = slurm.get(&[NODESET])?;
+    slurm
+        .space
+        .apply(&revision_of_the_former(&set, "5d8f7b9c4").to_string())?;
+    for name in before.keys() {
+        let mut labels = json!({
+            "controller.kubernetes.io/hash": "5d8f7b9c4",
+            "nodeset.slinky.slurm.net/pod-protect": null,
+        });
+        if name.ends_with("-1") {
+            labels["nodeset.slinky.slurm.net/scaling-mode"] = Value::Null;
+        }
+        slurm.patch(
+            &format!("pod/{name}"),
+            &json!({ "metadata": { "labels": labels, "ownerReferences": null } }),
+        )?;
+    }
+    pause(Value::Null)?;
+
+    let status = slurm.settled()?;
+    ensure!(status["updatedReplicas"] == 2, "{status}");
+    for name in before.keys() {
+        eventually("an owner and protection", || {
+            let metadata = &slurm.get(&["pod", name])?["metadata"];
+            ensure!(
+                metadata["ownerReferences"][0]["uid"] == set["metadata"]["uid"],
+                "{name} has no owner"
+            );
+            ensure!(
+                metadata["labels"]["nodeset.slinky.slurm.net/pod-protect"] == "true",
+                "{name} is not protected"
+            );
+            Ok(())
+        })?;
+    }
+    ensure!(slurm.job_state(&job)? == "RUNNING", "the job did not last");
+    slurm.open("cpu-0")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    slurm.wait_idle(2)?;
+    ensure!(
+        slurm.pods("app.kubernetes.io/name=slurmd")? == before,
+        "a worker was restarted"
+    );
+    Ok(())
+}
+
+fn in_seconds(seconds: u32) -> Result<String> {
+    let then = format!("--date=+{seconds} seconds");
+    let text = e2e::run(std::process::Command::new("date").args(["--utc", &then, "+%Y-%m-%dT%H:%M:%SZ"]))?;
+    Ok(text.trim().to_owned())
+}
+
+#[test]
+fn a_scheduled_update_happens_in_its_window() -> Result<()> {
+    const RESERVATION: &str = "SlurmOperatorMaint-slurm-worker-cpu";
+    let slurm = Slurm::install_ready("window", "nodesets: { cpu: { replicas: 2 } }", 2)?;
+    let born = slurm.workers()?;
+    let uid = |name: &str| -> Result<Option<String>> { Ok(slurm.workers()?.remove(name)) };
+    let job = slurm.hold("cpu-0", 60)?;
+    let strategy = json!({ "type": "ScheduledUpdate",
+        "scheduledUpdate": { "startTime": in_seconds(40)?, "duration": "30m" } });
+    let template = json!({ "metadata": { "annotations": { "note": "new" } } });
+    slurm.patch(
+        NODESET,
+        &json!({ "spec": { "updateStrategy": strategy, "template": template } }),
+    )?;
+    slurm.wait_condition(NODESET, "ReservationCreated", "True", "Created")?;
+    let mut before = 0;
+    eventually("the opening of the window", || {
+        let workers = slurm.workers()?;
+        let shown = slurm.controller(&["scontrol", "--oneliner", "show", "reservation", RESERVATION])?;
+        ensure!(
+            shown.contains("cpu-[0-1]") && shown.contains("MAINT"),
+            "it is {shown}"
+        );
+        let open = shown.contains("State=ACTIVE");
+        // It was not open when the workers were read.
+        if !open {
+            before += 1;
+            assert_eq!(workers, born, "a worker was replaced before its time");
+        }
+        ensure!(open, "{shown}");
+        Ok(())
+    })?;
+    ensure!(before > 0, "the window was open before anybody looked");
+
+    eventually("the idle worker replaced", || {
+        ensure!(uid("slurm-worker-cpu-1")?.is_some_and(|uid| Some(&uid) != born.get("slurm-worker-cpu-1")));
+        Ok(())
+    })?;
+    // The drain waits for the job, though nobody else can use the node.
+    slurm.wait_drain("cpu-0")?;
+    slurm.stays_at_work("cpu-0", &born["slurm-worker-cpu-0"], &job)?;
+    slurm.open("cpu-0")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    eventually("the other worker replaced", || {
+        ensure!(uid("slurm-worker-cpu-0")?.is_some_and(|uid| Some(&uid) != born.get("slurm-worker-cpu-0")));
+        Ok(())
+    })?;
+    let status = slurm.settled()?;
+    ensure!(status["updatedReplicas"] == 2, "{status}");
+
+    // Without the strategy there is no window.
+    slurm.patch(
+        NODESET,
+        &json!({ "spec": { "updateStrategy": { "type": "RollingUpdate", "scheduledUpdate": null } } }),
+    )?;
+    slurm.wait_idle(2)?;
+    eventually("no reservation", || {
+        let shown = slurm.controller(&["scontrol", "show", "reservation"])?;
+        ensure!(!shown.contains(RESERVATION), "{shown}");
+        let set = slurm.get(&[NODESET])?;
+        let finalizers = &set["metadata"]["finalizers"];
+        ensure!(!finalizers.to_string().contains("reservation"), "{finalizers}");
+        ensure!(
+            condition(&set, "ReservationCreated").is_err(),
+            "the NodeSet still speaks of it"
+        );
+        Ok(())
+    })
+}
