@@ -7,6 +7,7 @@
 //! first process of a pod's sandbox.
 
 mod files;
+mod hand_back;
 mod log;
 mod login;
 mod moment;

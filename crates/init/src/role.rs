@@ -28,6 +28,12 @@ pub fn ask(conf: &Files) -> Option<Role> {
     understand(&answer, &conf.parameters("SlurmctldHost"), &us)
 }
 
+/// Our place on a list of hosts.
+pub fn place(hosts: &[String]) -> Option<usize> {
+    let us = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    hosts.iter().position(|host| short(host) == short(&us))
+}
+
 /// slurmctld says that it is not ready both as a standby and in the middle of a reconfiguration, but one that is alone is
 /// never a standby.
 fn understand(answer: &[u8], hosts: &[String], us: &str) -> Option<Role> {

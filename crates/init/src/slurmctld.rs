@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::files::{Files, Mounted};
+use crate::hand_back::HandBack;
 use crate::moment::Moment;
 use crate::process::{Event, Manager, find};
 use crate::role::{self, Role};
@@ -44,6 +45,7 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
     };
     let (files, keys) = files.split_keys();
     let store = Store::of(&files, Path::new(SPOOL));
+    let hand_back = HandBack::of(&files);
     let (transaction, steps) = Transaction::begin(files, store.load());
     let mut daemon = Daemon {
         manager,
@@ -52,6 +54,7 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
         keys,
         transaction,
         store,
+        hand_back,
         status: Status::serve(),
         // How it runs is for us to say.
         args: args.iter().filter(|arg| *arg != "-D").cloned().collect(),
@@ -59,8 +62,19 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
         installed_at: Moment::now(),
         asked_at: Instant::now(),
     };
+    if !daemon.wait_for_turn() {
+        return Ok(0);
+    }
     daemon.act(steps)?;
     daemon.run()
+}
+
+/// Whether a stand-in has handed back.
+enum HandedBack {
+    No,
+    Yes(Vec<Step>),
+    /// The container was to stop meanwhile.
+    Stopped(i32),
 }
 
 struct Daemon {
@@ -71,6 +85,7 @@ struct Daemon {
     keys: Files,
     transaction: Transaction,
     store: Store,
+    hand_back: Option<HandBack>,
     status: Status,
     args: Vec<String>,
     /// What slurmctld reads, since when, and when it was asked to.
@@ -108,10 +123,65 @@ impl Daemon {
                 }
                 None => {
                     looked = Instant::now();
-                    self.look()
+                    match self.hand_back() {
+                        HandedBack::No => self.look(),
+                        HandedBack::Yes(steps) => steps,
+                        HandedBack::Stopped(code) => return Ok(code),
+                    }
                 }
             };
             self.act(steps)?;
+        }
+    }
+
+    /// Waits until nobody stands in for us; false when the container is to stop first.
+    fn wait_for_turn(&mut self) -> bool {
+        let mut waiting = None;
+        while self
+            .hand_back
+            .as_ref()
+            .is_some_and(|hand_back| hand_back.must_wait(&mut waiting))
+        {
+            if self.manager.next(LOOK) == Some(Event::Stop) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ends slurmctld and starts it as a standby, if it stands in for one that has returned.
+    fn hand_back(&mut self) -> HandedBack {
+        let asked = |hand_back: &HandBack| hand_back.is_backup() && hand_back.is_asked();
+        if self.transaction.is_trying()
+            || !self.hand_back.as_ref().is_some_and(asked)
+            || role::ask(&self.installed) != Some(Role::StandIn)
+        {
+            return HandedBack::No;
+        }
+        println!("init: a slurmctld that comes first has returned: handing back");
+        let (code, stop) = self.end();
+        if let Some(hand_back) = &self.hand_back {
+            hand_back.done();
+        }
+        if stop {
+            return HandedBack::Stopped(code);
+        }
+        HandedBack::Yes(self.transaction.again_as_standby())
+    }
+
+    /// Ends slurmctld: its status, and whether the container was to stop meanwhile.
+    fn end(&mut self) -> (i32, bool) {
+        let mut stop = false;
+        loop {
+            self.manager.signal(Signal::TERM);
+            let asked = Instant::now();
+            while let Some(left) = STOP_AGAIN.checked_sub(asked.elapsed()) {
+                match self.manager.next(left) {
+                    Some(Event::Ended(code)) => return (code, stop),
+                    Some(Event::Stop) => stop = true,
+                    _ => {}
+                }
+            }
         }
     }
 

@@ -283,6 +283,16 @@ impl Transaction {
         Some(self.start(good, None))
     }
 
+    /// The daemon was ended on purpose, to start anew as a standby with what it has.
+    pub fn again_as_standby(&mut self) -> Vec<Step> {
+        let files = self.active.clone().unwrap_or_else(|| self.mounted.clone());
+        self.rehearsed = false;
+        if self.verdict == Verdict::Applied {
+            self.verdict = Verdict::Pending;
+        }
+        self.start(files, None)
+    }
+
     /// Whether an answer is awaited.
     pub fn is_trying(&self) -> bool {
         matches!(self.phase, Phase::Rehearsing | Phase::Trying(_))

@@ -18,8 +18,10 @@ pub fn path(layout: &Layout, node: &str) -> String {
     format!("/{PARENT}/{}/{node}", layout.name())
 }
 
-/// Makes a node's groups.
+/// Makes a node's groups. What a lost machine left behind is taken away first, as nothing of it outlives a start: the kubelet
+/// would look for its containers, for seconds each, before it starts any.
 pub fn create(layout: &Layout, node: &str, cgroups: Cgroups) -> Result<()> {
+    remove_below(&format!("{PARENT}/{}/{node}", layout.name()), cgroups)?;
     for hierarchy in hierarchies(cgroups)? {
         let mut group = hierarchy.clone();
         for part in [PARENT, layout.name(), node] {
@@ -47,9 +49,18 @@ pub fn create(layout: &Layout, node: &str, cgroups: Cgroups) -> Result<()> {
 
 /// Removes the cluster's groups, which must be empty of processes.
 pub fn remove(layout: &Layout, cgroups: Cgroups) -> Result<()> {
+    remove_below(&format!("{PARENT}/{}", layout.name()), cgroups)?;
+    for hierarchy in hierarchies(cgroups)? {
+        // Another cluster may still use it.
+        let _ = fs::remove_dir(hierarchy.join(PARENT));
+    }
+    Ok(())
+}
+
+fn remove_below(path: &str, cgroups: Cgroups) -> Result<()> {
     let begun = Instant::now();
     for hierarchy in hierarchies(cgroups)? {
-        let group = hierarchy.join(PARENT).join(layout.name());
+        let group = hierarchy.join(path);
         // A group stays busy for a moment after its last process was killed.
         while let Err(error) = remove_group(&group) {
             if begun.elapsed() > Duration::from_secs(20) {
@@ -57,8 +68,6 @@ pub fn remove(layout: &Layout, cgroups: Cgroups) -> Result<()> {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        // Another cluster may still use it.
-        let _ = fs::remove_dir(hierarchy.join(PARENT));
     }
     Ok(())
 }

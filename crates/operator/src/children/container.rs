@@ -102,6 +102,11 @@ pub fn starting(probe: Value) -> Value {
     paced(probe, 1, 60)
 }
 
+/// A probe of a daemon that takes in all its state before it answers, however much that is: gives up after ten minutes.
+pub fn recovering(probe: Value) -> Value {
+    paced(probe, 1, 600)
+}
+
 /// A probe that tells soon when a daemon serves, and bears a pause of ten seconds.
 pub fn prompt(probe: Value) -> Value {
     paced(probe, 2, 5)
@@ -110,6 +115,11 @@ pub fn prompt(probe: Value) -> Value {
 /// A probe that gives up after a minute.
 pub fn patient(probe: Value) -> Value {
     paced(probe, 10, 6)
+}
+
+/// A probe that gives up after two minutes: for a daemon that falls silent for a while to hand over its work.
+pub fn forbearing(probe: Value) -> Value {
+    paced(probe, 10, 12)
 }
 
 fn paced(mut probe: Value, period_seconds: u32, failures: u32) -> Value {

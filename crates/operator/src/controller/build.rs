@@ -255,8 +255,8 @@ fn slurmctld(controller: &Controller) -> Value {
     let base = json!({
         "name": container::SLURMCTLD,
         "ports": [containers::port(app::SLURMCTLD, port::SLURMCTLD)],
-        "startupProbe": containers::starting(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
-        "livenessProbe": containers::patient(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
+        "startupProbe": containers::recovering(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
+        "livenessProbe": containers::forbearing(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
         "readinessProbe": containers::prompt(containers::http_probe(ready, app::SLURMCTLD)),
         "securityContext": containers::unprivileged(slurm::UID),
         "volumeMounts": [
