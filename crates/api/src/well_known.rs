@@ -214,6 +214,8 @@ pub mod reason {
     pub const RESERVATION_CREATED: &str = "Created";
     /// ReservationCreated is False (the peer's word).
     pub const RESERVATION_NOT_EXISTS: &str = "NotExists";
+    /// ReservationCreated is Unknown: Slurm did not answer, or did not do what it was asked for.
+    pub const RESERVATION_FAILED: &str = "ReservationFailed";
 }
 
 /// Event reasons that the peer emits, so that alerts built on them go on working. One difference: the peer's

@@ -19,6 +19,12 @@ pub enum Error {
         #[source]
         first: Box<super::act::StepError>,
     },
+    #[error("Slurm did not keep reservation {name} as updateStrategy.scheduledUpdate wants it")]
+    Reservation {
+        name: String,
+        #[source]
+        source: Box<slurm_rest::Error>,
+    },
     #[error("cannot write the status")]
     Status(#[source] apply::Error),
 }
@@ -30,6 +36,7 @@ impl ReconcileError for Error {
             Self::Finalizer(_) => keelson_api::well_known::event::SYNC_FINALIZER_FAILED,
             Self::Apply(_) | Self::Revision(_) => keelson_api::well_known::reason::APPLY_FAILED,
             Self::Act { .. } => keelson_api::well_known::event::SYNC_FAILED,
+            Self::Reservation { .. } => keelson_api::well_known::reason::RESERVATION_FAILED,
             Self::Status(_) => "StatusFailed",
         }
     }

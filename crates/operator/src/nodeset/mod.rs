@@ -84,9 +84,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let now = context.clock.now();
     let propagated = &context.settings.propagated_node_conditions;
     let observed = perceive::perceive(&read, &worker, slurm, propagated, now);
-    let reservation = window::keep(&context, &writer, &read, &observed).await?;
+    let window = window::keep(&context, &writer, &read, &observed).await?;
     if !held {
-        return Ok(Requeue::After(RECHECK));
+        return window.failure.map_or(Ok(Requeue::After(RECHECK)), Err);
     }
     // A set on its way out needs no template to go.
     let plan = if template.is_ok() || deleting {
@@ -118,20 +118,30 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         plan: &plan,
         problem: problem.as_ref(),
         collisions,
-        reservation,
+        reservation: window.finding,
     };
     write_status(&context, &writer, &nodeset, &seen).await?;
     shared.map_err(Error::Apply)?;
-    let all = plan.steps.len();
-    let failed = acted.failures.len();
-    match acted.failures.into_iter().next() {
-        Some(first) => Err(Error::Act {
+    next(&plan, acted.failures, window.failure)
+}
+
+/// When to look again.
+fn next(plan: &facts::Plan, failures: Vec<act::StepError>, window: Option<Error>) -> Result<Requeue, Error> {
+    let failed = failures.len();
+    if let Some(first) = failures.into_iter().next() {
+        return Err(Error::Act {
             failed,
-            all,
+            all: plan.steps.len(),
             first: Box::new(first),
-        }),
-        // A newer reading may confirm what is known without a change that would trigger us.
-        None if !plan.waits.is_empty() => Ok(Requeue::After(RECHECK)),
+        });
+    }
+    if !plan.waits.is_empty() {
+        // A newer reading may confirm what is known without a change that would trigger us. That look tries the window
+        // again too, which is no reason to let leaving workers wait longer.
+        return Ok(Requeue::After(RECHECK));
+    }
+    match window {
+        Some(failure) => Err(failure),
         None => Ok(plan.look_again.map_or(Requeue::OnChange, Requeue::After)),
     }
 }
@@ -228,4 +238,32 @@ async fn write_status(
         context.caches.nodesets.upsert(written);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_that_slurm_did_not_keep_is_looked_at_again() {
+        let failure = || Error::Reservation {
+            name: "SlurmOperatorMaint-cpu".to_owned(),
+            source: Box::new(slurm_rest::Error::NotFound {
+                what: "node cpu-7".to_owned(),
+            }),
+        };
+        let mut plan = facts::Plan::default();
+        assert!(matches!(next(&plan, vec![], None), Ok(Requeue::OnChange)));
+        assert!(matches!(
+            next(&plan, vec![], Some(failure())),
+            Err(Error::Reservation { .. })
+        ));
+        plan.waits.push(facts::Wait {
+            pod: "cpu-0".to_owned(),
+            node: crate::slurm::facts::NodeName("cpu-0".to_owned()),
+            why: facts::Why::Reading,
+        });
+        let next = next(&plan, vec![], Some(failure()));
+        assert!(matches!(next, Ok(Requeue::After(RECHECK))), "{next:?}");
+    }
 }

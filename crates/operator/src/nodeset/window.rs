@@ -1,7 +1,7 @@
 //! Keeps the reservation of a scheduled update as `reservation` judges it. A finalizer stands while there may be one.
 
 use keelson_api::well_known::{annotation, condition, finalizer, reason};
-use keelson_runtime::{Key, apply::Writer, run::chain};
+use keelson_runtime::{Key, ReconcileError, apply::Writer, run::chain};
 use kube::ResourceExt;
 use slurm_rest::Client;
 
@@ -11,15 +11,27 @@ use super::{
     observe::Read,
     reservation::{self, Change, Verdict, Window},
 };
-use crate::{conditions::Finding, context::Context};
+use crate::{
+    conditions::{Finding, Holds},
+    context::Context,
+};
 
-/// Brings Slurm's reservation up to date; what there is to say of it, where the NodeSet is updated in a window.
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// What there is to say of the window, where the NodeSet is updated in one.
+    pub finding: Option<Finding>,
+    /// What Slurm did not do. Nothing in the cluster changes when it could, so that it has to be tried again.
+    pub failure: Option<Error>,
+}
+
+/// Brings Slurm's reservation up to date.
 pub async fn keep(
     context: &Context,
     writer: &Writer,
     read: &Read,
     observed: &Observed,
-) -> Result<Option<Finding>, Error> {
+) -> Result<Kept, Error> {
     let nodeset = &read.nodeset;
     let scheduled = reservation::is_scheduled(nodeset);
     let held = nodeset
@@ -27,22 +39,14 @@ pub async fn keep(
         .iter()
         .any(|known| known == finalizer::NODESET_RESERVATION);
     if !scheduled && !held {
-        return Ok(None);
+        return Ok(Kept::default());
     }
-    let said = |exists: bool, message: String| {
-        let why = if exists {
-            reason::RESERVATION_CREATED
-        } else {
-            reason::RESERVATION_NOT_EXISTS
-        };
-        scheduled.then(|| Finding::new(condition::RESERVATION_CREATED, exists, why, message))
-    };
     let window = match scheduled
         .then(|| reservation::window(nodeset, observed))
         .transpose()
     {
         Ok(window) => window,
-        Err(problem) => return Ok(said(false, problem)),
+        Err(problem) => return Ok(absent(scheduled, problem)),
     };
     let controller = Key::new(
         nodeset.namespace().unwrap_or_default(),
@@ -54,12 +58,58 @@ pub async fn keep(
         if read.controller.is_none() || forced.is_some_and(|value| value == "true") {
             hold(context, writer, read, false).await?;
         }
-        return Ok(said(false, "there is no connection to Slurm yet".to_owned()));
+        return Ok(absent(
+            scheduled,
+            "there is no connection to Slurm yet".to_owned(),
+        ));
     };
-    match change(context, writer, read, &client, window.as_ref(), observed).await? {
-        Ok(verdict) => Ok(said(verdict.exists, verdict.message)),
-        // The next look tries again; nothing but the window depends on it.
-        Err(error) => Ok(said(false, format!("Slurm did not do it: {}", chain(&error)))),
+    let answer = change(context, writer, read, &client, window.as_ref(), observed).await?;
+    let kept = judged(scheduled, &nodeset.reservation_name(), answer);
+    if let Some(failure) = &kept.failure {
+        context
+            .events
+            .warning(nodeset.as_ref(), failure.reason(), chain(failure));
+    }
+    Ok(kept)
+}
+
+fn absent(scheduled: bool, message: String) -> Kept {
+    let verdict = Verdict {
+        change: None,
+        exists: false,
+        message,
+    };
+    judged(scheduled, "", Ok(verdict))
+}
+
+/// What there is to say of Slurm's answer, and whether to ask again.
+fn judged(scheduled: bool, name: &str, answer: Result<Verdict, slurm_rest::Error>) -> Kept {
+    let (holds, why, message, failure) = match answer {
+        Ok(Verdict { exists, message, .. }) => {
+            let why = if exists {
+                reason::RESERVATION_CREATED
+            } else {
+                reason::RESERVATION_NOT_EXISTS
+            };
+            (Holds::from(exists), why, message, None)
+        }
+        // A call that fails may have been carried out all the same.
+        Err(source) => {
+            let failure = Error::Reservation {
+                name: name.to_owned(),
+                source: Box::new(source),
+            };
+            (
+                Holds::Unknown,
+                failure.reason(),
+                format!("{}; it is tried again", chain(&failure)),
+                Some(failure),
+            )
+        }
+    };
+    Kept {
+        finding: scheduled.then(|| Finding::new(condition::RESERVATION_CREATED, holds, why, message)),
+        failure,
     }
 }
 
@@ -119,4 +169,47 @@ async fn hold(context: &Context, writer: &Writer, read: &Read, wanted: bool) -> 
         context.caches.nodesets.upsert(written);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use keelson_runtime::Retry;
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn what_slurm_did_not_do_is_said_and_tried_again() {
+        let refused = || slurm_rest::Error::NotFound {
+            what: "node cpu-7".to_owned(),
+        };
+        let Kept { finding, failure } = judged(true, "SlurmOperatorMaint-cpu", Err(refused()));
+        let failure = failure.unwrap();
+        assert_eq!(failure.retry(), Retry::Backoff);
+        let finding = finding.unwrap();
+        assert_eq!(
+            (finding.holds, finding.reason),
+            (Holds::Unknown, "ReservationFailed")
+        );
+        for part in ["SlurmOperatorMaint-cpu", "scheduledUpdate", "cpu-7", "again"] {
+            assert!(finding.message.contains(part), "{}", finding.message);
+        }
+        // One that is to go has no condition, and is tried again all the same.
+        let kept = judged(false, "SlurmOperatorMaint-cpu", Err(refused()));
+        assert!(kept.finding.is_none() && kept.failure.is_some());
+    }
+
+    #[test]
+    fn an_answer_is_no_failure() {
+        for exists in [true, false] {
+            let verdict = Verdict {
+                change: None,
+                exists,
+                message: "so".to_owned(),
+            };
+            let kept = judged(true, "x", Ok(verdict));
+            assert!(kept.failure.is_none());
+            assert_eq!(kept.finding.unwrap().holds, Holds::from(exists));
+        }
+    }
 }

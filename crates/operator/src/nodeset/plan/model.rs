@@ -93,6 +93,8 @@ pub enum Event {
     JobsEnd(usize),
     Crash(usize),
     SlurmSilent,
+    /// It answers that it knows nobody, as after the loss of its state.
+    SlurmForgets,
     Pause(bool),
     Switch(ScalingMode),
     /// Time passes: pods start, die, register; Slurm is read.
@@ -213,6 +215,7 @@ impl World {
                 }
             }
             Event::SlurmSilent => self.seen = None,
+            Event::SlurmForgets => self.seen = Some(BTreeMap::new()),
             Event::Pause(paused) => self.set.paused = *paused,
             Event::Switch(mode) => self.set.mode = *mode,
             Event::Settle => self.settle(),

@@ -46,10 +46,25 @@ fn nobody_goes_without_proof(observed: &Observed, plan: &Plan) {
         };
         let pod = observed.pods.iter().find(|pod| pod.id() == *id).unwrap();
         let over = pod.is_empty();
-        let node = observed.slurm.node(&pod.node);
-        let proven = observed.slurm.is_known() && node.is_none_or(SlurmNode::drained);
+        // Only what was asked after the decision was written down says anything of it.
+        let later = |node: &SlurmNode| {
+            let since = pod.intent.as_ref().map(|intent| intent.since);
+            node.drained() && since.is_some_and(|since| node.read_at > since)
+        };
+        let proven = observed.slurm.is_known()
+            && match observed.slurm.node(&pod.node) {
+                Some(node) => later(node),
+                None => pod.intent.is_some() && knows_anybody(observed),
+            };
         assert!(over || proven, "{} was to go without proof", pod.name);
     }
+}
+
+/// A Slurm that knows none of those at work has lost its state, and its silence about one of them proves nothing.
+fn knows_anybody(observed: &Observed) -> bool {
+    let at_work = |pod: &&PodFacts| !pod.terminating && pod.ready_since.is_some();
+    let known = |pod: &PodFacts| observed.slurm.node(&pod.node).is_some();
+    observed.pods.iter().filter(at_work).any(known)
 }
 
 fn is_available(observed: &Observed, pod: &PodFacts) -> bool {

@@ -29,6 +29,7 @@ fn event() -> impl Strategy_<Value = Event> {
         5 => index.clone().prop_map(Event::JobsEnd),
         1 => index.prop_map(Event::Crash),
         1 => Just(Event::SlurmSilent),
+        1 => Just(Event::SlurmForgets),
         1 => any::<bool>().prop_map(Event::Pause),
         1 => prop_oneof![Just(ScalingMode::StatefulSet), Just(ScalingMode::DaemonSet)].prop_map(Event::Switch),
         8 => Just(Event::Settle),
