@@ -13,6 +13,7 @@ use super::{
     model::{Event, World},
     tests::at,
 };
+use crate::nodeset::facts::Step;
 
 /// What may happen, and how many things in a row. Returns how many states there are.
 fn explore(start: &World, events: &[Event], depth: usize) -> usize {
@@ -140,4 +141,28 @@ fn a_rollout_and_its_rollback_lose_no_job_in_every_order_of_events() {
     ];
     let states = explore(&at_work(), &events, depth(6));
     assert!(states > 1_000, "the search saw only {states} states");
+}
+
+#[test]
+fn a_removal_that_comes_late_is_stopped_by_what_slurm_says_then() {
+    let events = [
+        Event::Scale(2),
+        Event::AdminUndrain(0),
+        Event::AdminUndrain(1),
+        Event::JobStarts(0),
+        Event::JobStarts(1),
+        Event::Settle,
+        Event::ActLate,
+        ACT,
+        KILLED,
+    ];
+    for change in [Event::Scale(1), Event::Edit] {
+        let mut start = at_work();
+        for event in [change, ACT, Event::Settle, Event::LookOnly] {
+            start.happens(&event);
+        }
+        let goes = |step: &Step| matches!(step, Step::Retire { .. } | Step::Replace { .. });
+        assert!(start.late.iter().flatten().any(goes), "{:?}", start.late);
+        explore(&start, &events, depth(4));
+    }
 }

@@ -365,8 +365,9 @@ impl World {
                 let busy = self.records.get(&node.0).is_some_and(|record| record.jobs > 0);
                 let known = self.pods.get(&pod.name);
                 if !busy && known.is_some_and(|known| known.uid == pod.uid && !known.terminating) {
-                    self.records.remove(&node.0);
+                    // In this order, so that a job on it counts as lost.
                     self.remove(&pod.name, &pod.uid);
+                    self.records.remove(&node.0);
                 }
             }
         }
