@@ -372,6 +372,8 @@ fn tokens(#[case] patch: Value, #[case] path: &str) {
 #[case::no_timeout(validate(&nodeset(&json!({"drain": {"onTimeout": "Cancel"}}))), "spec.drain.onTimeout")]
 #[case::twice_in_extra_conf(validate(&nodeset(&json!({"extraConf": "Gres=a gres=b"}))), "spec.extraConf")]
 #[case::nodes_in_partition(validate(&nodeset(&json!({"partition": {"enabled": true, "config": "Nodes=ALL"}}))), "spec.partition.config")]
+#[case::no_field_of_a_pod(validate(&nodeset(&json!({"template": {"spec": {"volumes": [{"name": "v", "emptyDri": {}}]}}}))), "spec.template.spec.volumes[0].emptyDri")]
+#[case::no_field_of_a_container(validate(&nodeset(&json!({"slurmd": {"imagePulPolicy": "Never"}}))), "spec.slurmd.imagePulPolicy")]
 #[case::odd_key(validate(&loginset(&json!({"rootSshAuthorizedKeys": "AAAA"}))), "spec.rootSshAuthorizedKeys")]
 #[case::no_slurmrestd(validate(&restapi(&json!({"replicas": 0}))), "spec.replicas")]
 #[case::long_token(validate(&token(&json!({"lifetime": "700000h"}))), "spec.lifetime")]

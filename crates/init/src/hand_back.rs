@@ -6,9 +6,11 @@
 //! saves everything, takes the note away, and starts it anew as a standby.
 //!
 //! Who is at work is read from slurmctld's heartbeat file. Nothing is concluded from its time of day, as clocks differ:
-//! a heart that beats changes the file.
+//! a heart that beats changes the file. It stops beating before it has saved everything, so from then on the stand-in's
+//! `init` makes the note grow.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -58,9 +60,10 @@ impl HandBack {
             self.forget(asked);
             return false;
         };
-        let waiting = since.get_or_insert_with(|| Waiting::since(beat));
-        if waiting.beat != beat {
-            *waiting = Waiting::since(beat);
+        let sign = (beat, self.length());
+        let waiting = since.get_or_insert_with(|| Waiting::since(sign));
+        if waiting.sign != sign {
+            *waiting = Waiting::since(sign);
         }
         let answered = asked && !self.is_asked();
         if answered || waiting.at.elapsed() > self.still {
@@ -99,6 +102,21 @@ impl HandBack {
         self.note().exists()
     }
 
+    /// Our slurmctld is ending and may not have saved everything: whoever waits for us must go on waiting.
+    pub fn not_yet(&self) {
+        let note = fs::OpenOptions::new().append(true).open(self.note());
+        if let Err(error) = note.and_then(|mut note| note.write_all(b".")) {
+            // Nobody asked, if there is none.
+            if error.kind() != std::io::ErrorKind::NotFound {
+                eprintln!("init: cannot write {}: {error}", self.note().display());
+            }
+        }
+    }
+
+    fn length(&self) -> u64 {
+        fs::metadata(self.note()).map_or(0, |note| note.len())
+    }
+
     /// We are not at work any more.
     pub fn done(&self) {
         let _ = fs::remove_file(self.note());
@@ -110,17 +128,17 @@ impl HandBack {
     }
 }
 
-/// Since when a heart stands still.
+/// The last sign of life: the heart's beat and the length of the note. And since when.
 #[derive(Debug)]
 pub struct Waiting {
-    beat: Beat,
+    sign: (Beat, u64),
     at: Instant,
 }
 
 impl Waiting {
-    fn since(beat: Beat) -> Self {
+    fn since(sign: (Beat, u64)) -> Self {
         Self {
-            beat,
+            sign,
             at: Instant::now(),
         }
     }
@@ -180,6 +198,24 @@ mod tests {
         second.done();
         assert!(!first.must_wait(&mut waiting));
         assert!(!second.is_asked());
+    }
+
+    #[test]
+    fn one_that_is_saving_is_waited_for_although_its_heart_stands_still() {
+        let state = tempfile::tempdir().unwrap();
+        let (first, second) = (hand_back(state.path(), 0), hand_back(state.path(), 1));
+        second.not_yet();
+        assert!(!second.is_asked(), "nobody asked");
+        let mut waiting = None;
+        beats(state.path(), 1, 1);
+        assert!(first.must_wait(&mut waiting));
+        for _ in 0..4 {
+            std::thread::sleep(Duration::from_millis(100));
+            second.not_yet();
+            assert!(first.must_wait(&mut waiting));
+        }
+        second.done();
+        assert!(!first.must_wait(&mut waiting));
     }
 
     #[test]

@@ -151,36 +151,44 @@ impl Daemon {
 
     /// Ends slurmctld and starts it as a standby, if it stands in for one that has returned.
     fn hand_back(&mut self) -> HandedBack {
-        let asked = |hand_back: &HandBack| hand_back.is_backup() && hand_back.is_asked();
         if self.transaction.is_trying()
-            || !self.hand_back.as_ref().is_some_and(asked)
-            || role::ask(&self.installed) != Some(Role::StandIn)
+            || !self.hand_back.as_ref().is_some_and(HandBack::is_asked)
+            || !self.stands_in()
         {
             return HandedBack::No;
         }
         println!("init: a slurmctld that comes first has returned: handing back");
-        let (code, stop) = self.end();
-        if let Some(hand_back) = &self.hand_back {
-            hand_back.done();
+        match self.end(|manager| manager.signal(Signal::TERM)) {
+            (code, true) => HandedBack::Stopped(code),
+            (_, false) => HandedBack::Yes(self.transaction.again_as_standby()),
         }
-        if stop {
-            return HandedBack::Stopped(code);
-        }
-        HandedBack::Yes(self.transaction.again_as_standby())
     }
 
-    /// Ends slurmctld: its status, and whether the container was to stop meanwhile.
-    fn end(&mut self) -> (i32, bool) {
+    /// Whether slurmctld does the work of one that comes first.
+    fn stands_in(&self) -> bool {
+        self.hand_back.as_ref().is_some_and(HandBack::is_backup)
+            && role::ask(&self.installed) == Some(Role::StandIn)
+    }
+
+    /// Ends slurmctld: its status, and whether the container was to stop meanwhile. Whoever waits for its work is told when
+    /// everything is saved.
+    fn end(&mut self, ask: fn(&mut Manager)) -> (i32, bool) {
+        let at_work = self.stands_in();
+        let waited_for = self.hand_back.as_ref().filter(|_| at_work);
         let mut stop = false;
         loop {
-            self.manager.signal(Signal::TERM);
+            ask(&mut self.manager);
             let asked = Instant::now();
             while let Some(left) = STOP_AGAIN.checked_sub(asked.elapsed()) {
-                match self.manager.next(left) {
-                    Some(Event::Ended(code)) => return (code, stop),
+                match self.manager.next(left.min(LOOK)) {
+                    Some(Event::Ended(code)) => {
+                        waited_for.inspect(|hand_back| hand_back.done());
+                        return (code, stop);
+                    }
                     Some(Event::Stop) => stop = true,
                     _ => {}
                 }
+                waited_for.inspect(|hand_back| hand_back.not_yet());
             }
         }
     }
@@ -301,15 +309,7 @@ impl Daemon {
     }
 
     fn stop(&mut self) -> i32 {
-        loop {
-            self.manager.stop();
-            let asked = Instant::now();
-            while let Some(left) = STOP_AGAIN.checked_sub(asked.elapsed()) {
-                if let Some(Event::Ended(code)) = self.manager.next(left) {
-                    return code;
-                }
-            }
-        }
+        self.end(Manager::stop).0
     }
 }
 

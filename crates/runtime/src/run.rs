@@ -137,17 +137,29 @@ impl Loop {
 }
 
 /// An error with everything that caused it, in one line, nothing said twice.
-pub fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
+pub fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = String::new();
+    let mut cause = Some(error);
     while let Some(error) = cause {
-        let part = error.to_string();
-        if !text.contains(&part) {
+        let answer = answer(error);
+        let part = answer.map_or_else(|| error.to_string(), str::to_owned);
+        if text.is_empty() {
+            text = part;
+        } else if !text.contains(&part) {
             text = format!("{text}: {part}");
         }
-        cause = error.source();
+        cause = error.source().filter(|_| answer.is_none());
     }
     text
+}
+
+/// What the API server answered, in the words that are for people.
+fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a str> {
+    let boxed = error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
+    match boxed.or_else(|| error.downcast_ref())? {
+        kube::Error::Api(status) => Some(status.message.as_str()).filter(|message| !message.is_empty()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -255,6 +267,18 @@ mod tests {
             })
             .await;
         assert_eq!(runs.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn the_api_servers_answer_is_told_in_its_words_alone() {
+        let status = kube::core::Status::failure("pods is forbidden", "Forbidden");
+        let error = crate::apply::Error::Call {
+            verb: "create",
+            kind: "Pod".into(),
+            object: Key::new("ns", "a"),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        };
+        assert_eq!(chain(&error), "create of Pod ns/a failed: pods is forbidden");
     }
 
     #[tokio::test(start_paused = true)]

@@ -159,7 +159,7 @@ async fn deletion_is_never_refused_and_says_what_it_means() {
             ],
         ),
         ("LoginSet", find("LoginSet"), vec!["are cut off"]),
-        ("Token", find("Token"), vec!["valid until it expires"]),
+        ("Token", find("Token"), vec!["valid until they expire"]),
     ] {
         for path in [path_of(kind), keelson_webhook::DELETION_PATH.to_owned()] {
             let question = review("DELETE", kind, Some(object), None);

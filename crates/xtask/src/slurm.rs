@@ -99,6 +99,8 @@ fn chart(target: &Target, release: &str, namespace: &str, more: &[&str]) -> Resu
             namespace,
             "--create-namespace",
             "--wait",
+            // What a person has scaled by hand meanwhile.
+            "--force-conflicts",
             "--timeout",
             "5m",
         ])

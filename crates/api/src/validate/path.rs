@@ -44,6 +44,20 @@ impl Path {
         })
     }
 
+    /// Continues with the path of a field that nobody reads.
+    #[must_use]
+    pub(crate) fn join_ignored(&self, path: &serde_ignored::Path<'_>) -> Self {
+        use serde_ignored::Path as Ignored;
+        match path {
+            Ignored::Root => self.clone(),
+            Ignored::Seq { parent, index } => self.join_ignored(parent).index(*index),
+            Ignored::Map { parent, key } => self.join_ignored(parent).field(key),
+            Ignored::Some { parent }
+            | Ignored::NewtypeStruct { parent }
+            | Ignored::NewtypeVariant { parent } => self.join_ignored(parent),
+        }
+    }
+
     /// What an object holds there.
     pub fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, segment| match segment {

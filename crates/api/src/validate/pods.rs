@@ -33,18 +33,22 @@ pub(crate) fn read<T: DeserializeOwned>(
 ) -> Option<T> {
     directives(path, &raw.0, report);
     let value = without_deletions(&Value::Object(raw.0.clone()));
-    match serde_path_to_error::deserialize(value) {
-        Ok(typed) => Some(typed),
-        Err(error) => {
-            let at = path.join_serde(error.path());
+    let mut track = serde_path_to_error::Track::new();
+    let reader = serde_path_to_error::Deserializer::new(value, &mut track);
+    // A newer Kubernetes may know the field, so this is no reason to refuse.
+    let typed = serde_ignored::deserialize(reader, |unknown| {
+        let text = format!("is no field of a {kind} that is known here: check its spelling");
+        report.warn(&path.join_ignored(&unknown), text);
+    });
+    typed
+        .map_err(|error: serde_json::Error| {
             report.refuse(
-                &at,
-                format!("does not fit a {kind}: {}", error.inner()),
+                &path.join_serde(&track.path()),
+                format!("does not fit a {kind}: {error}"),
                 "write it as Kubernetes has it",
             );
-            None
-        }
-    }
+        })
+        .ok()
 }
 
 /// Of the patch directives only `$patch: delete` and `$patch: replace` have a meaning here.

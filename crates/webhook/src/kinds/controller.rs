@@ -7,7 +7,7 @@ use keelson_api::{
     controller::ClaimPolicy,
     references::LocalObjectReference,
     validate::{Path, Report, config_file_keys, ha_claim},
-    well_known::file,
+    well_known::{file, volume},
 };
 use kube::ResourceExt as _;
 
@@ -259,7 +259,7 @@ fn claim(controller: &Controller, around: &Around, report: &mut Report) {
             format!("there is no PersistentVolumeClaim {claim:?} yet; slurmctld waits for it"),
         ),
     }
-    let other = others(controller, around).find(|other| other.spec.existing_claim() == Some(claim));
+    let other = others(controller, around).find(|other| keeps_state_in(other, claim));
     if let Some(other) = other {
         refuse(
             report,
@@ -271,6 +271,18 @@ fn claim(controller: &Controller, around: &Around, report: &mut Report) {
             "give each Controller a claim of its own",
         );
     }
+}
+
+/// Whether a claim is the one that a Controller names, or the one that is made for it.
+fn keeps_state_in(controller: &Controller, claim: &str) -> bool {
+    if controller.spec.external {
+        return false;
+    }
+    let made = || format!("{}-{}", volume::STATESAVE, controller.pod_name(0));
+    controller
+        .spec
+        .existing_claim()
+        .map_or_else(|| made() == claim, |named| named == claim)
 }
 
 fn accounting(controller: &Controller, around: &Around, report: &mut Report) {
@@ -325,4 +337,27 @@ fn unchecked(path: &Path, name: &str, report: &mut Report) {
         path,
         format!("ConfigMap {name:?} was not checked: the API server did not answer"),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn keeps(spec: &Value, claim: &str) -> bool {
+        let object = json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller", "metadata": { "name": "c" }, "spec": spec });
+        keeps_state_in(&serde_json::from_value(object).unwrap(), claim)
+    }
+
+    #[test]
+    fn state_is_in_the_claim_that_is_named_or_else_in_the_one_that_is_made() {
+        let made = "statesave-c-controller-0";
+        assert!(keeps(&json!({}), made));
+        assert!(!keeps(&json!({}), "statesave-cc-controller-0"));
+        assert!(!keeps(&json!({ "external": true }), made));
+        let named = json!({ "persistence": { "enabled": true, "existingClaim": "mine" } });
+        assert!(keeps(&named, "mine"));
+        assert!(!keeps(&named, made));
+    }
 }

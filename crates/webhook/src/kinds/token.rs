@@ -61,7 +61,7 @@ impl Rules for Token {
 
     fn on_delete(&self, _: &Around) -> Vec<String> {
         vec![format!(
-            "what Token {} was read as stays valid until it expires",
+            "copies of Token {} that somebody has taken stay valid until they expire",
             self.name_any()
         )]
     }
