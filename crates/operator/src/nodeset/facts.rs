@@ -132,6 +132,8 @@ pub struct PodFacts {
     pub claims: Vec<ClaimFacts>,
     /// Nobody is in charge of it, but it is one of ours by its labels and its name.
     pub orphan: bool,
+    /// What keeps it from being ready, where Kubernetes says.
+    pub trouble: Option<String>,
 }
 
 /// A claim of a worker.

@@ -14,6 +14,7 @@ mod plan;
 mod reservation;
 mod revision;
 mod status;
+mod trouble;
 mod validate;
 mod window;
 

@@ -17,6 +17,7 @@ use super::{
     facts::{self, Cause, Fit, Intent, Leaving, MachineFacts, Observed, Phase, PodFacts, SetFacts, Strategy},
     observe::Read,
     placement,
+    trouble::trouble,
 };
 use crate::slurm::facts::{NodeName, Slurm};
 
@@ -275,6 +276,7 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
             .get(label::POD_PROTECT)
             .is_some_and(|value| value == "true"),
         claims: vec![],
+        trouble: if ready_since.is_some() { None } else { trouble(pod) },
         orphan: !pod
             .owner_references()
             .iter()

@@ -145,7 +145,12 @@ fn findings(
     let ready = match problem {
         Some(problem) => Finding::new(condition::READY, false, problem.reason, problem.message.clone()),
         None if available >= desired => Finding::new(condition::READY, true, reason::AS_SPECIFIED, workers),
-        None => Finding::new(condition::READY, false, reason::STARTING, workers),
+        None => Finding::new(
+            condition::READY,
+            false,
+            reason::STARTING,
+            starting(observed, workers),
+        ),
     };
     let old = observed
         .pods
@@ -157,7 +162,7 @@ fn findings(
             condition::PROGRESSING,
             false,
             reason::PAUSED,
-            "paused by a person",
+            "paused by a person: spec.paused=false goes on",
         )
     } else if !plan.waits.is_empty() {
         Finding::new(
@@ -188,6 +193,22 @@ fn findings(
     vec![ready, progressing, degraded]
 }
 
+/// One of the workers that do not come up, with the reason; the others have mostly the same.
+fn starting(observed: &Observed, workers: String) -> String {
+    let mut troubled = observed
+        .pods
+        .iter()
+        .filter_map(|pod| Some((pod.name.as_str(), pod.trouble.as_deref()?)));
+    let Some((pod, trouble)) = troubled.next() else {
+        return workers;
+    };
+    let others = match troubled.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    format!("{workers}; pod {pod}{others}: {trouble}")
+}
+
 /// What is waited for, with counts and the longest end.
 fn describe(waits: &[Wait]) -> String {
     let count = |of: fn(&Why) -> bool| waits.iter().filter(|wait| of(&wait.why)).count();
@@ -204,9 +225,13 @@ fn describe(waits: &[Wait]) -> String {
         let ends: Option<Vec<_>> = ends.collect();
         let until = match ends.and_then(|ends| ends.into_iter().max()) {
             Some(latest) => format!("until {latest} at the latest"),
-            None => "without a known end".to_owned(),
+            None => "without a known end: spec.drain.timeout would set one".to_owned(),
         };
-        parts.push(format!("jobs are running on {busy} leaving workers {until}"));
+        let first = waits.iter().find(|wait| matches!(wait.why, Why::Jobs { .. }));
+        let first = first.map_or("", |wait| wait.node.0.as_str());
+        parts.push(format!(
+            "jobs are running on {busy} leaving workers, such as {first}, {until}"
+        ));
     }
     let wanted: Vec<u64> = waits
         .iter()

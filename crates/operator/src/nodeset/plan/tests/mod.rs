@@ -80,6 +80,7 @@ pub fn pod(ordinal: u32) -> PodFacts {
         protected: true,
         claims: vec![],
         orphan: false,
+        trouble: None,
     }
 }
 
