@@ -53,25 +53,31 @@ impl Draft<'_> {
             .unwrap_or(usize::MAX)
             .saturating_sub(again.count());
 
+        // A worker that is out of service already can be replaced without making anything worse.
+        let costs: Vec<bool> = self
+            .workers
+            .iter()
+            .zip(available)
+            .map(|(worker, available)| available || self.is_registering(worker))
+            .collect();
         let (slurm, now) = (self.slurm(), self.observed.now);
         let mut candidates: Vec<(&mut Worker<'_>, Cause, bool)> = self
             .workers
             .iter_mut()
             .zip(causes)
-            .zip(available)
-            .filter_map(|((worker, cause), available)| Some((worker, cause?, available)))
+            .zip(costs)
+            .filter_map(|((worker, cause), costs)| Some((worker, cause?, costs)))
             .filter(|(worker, ..)| worker.intent.is_none())
             .collect();
         candidates.sort_by_cached_key(|(worker, ..)| rank(worker.facts, slurm));
-        for (worker, cause, available) in candidates {
+        for (worker, cause, costs) in candidates {
             if cause == Cause::Unregistered {
                 if restarts == 0 {
                     continue;
                 }
                 restarts -= 1;
             }
-            // A worker that is out of service already can be replaced without making anything worse.
-            if available && !in_window(cause) {
+            if costs && !in_window(cause) {
                 if allowance == 0 {
                     continue;
                 }
@@ -92,11 +98,23 @@ impl Draft<'_> {
         if pod.revision != self.set.revision && self.may_update(pod) {
             return Some(Cause::Rollout);
         }
-        let unknown = self.slurm().is_known() && self.slurm().node(&pod.node).is_none();
         let long_ready = pod
             .ready_since
             .is_some_and(|since| self.observed.now.duration_since(since) >= REGISTRATION_GRACE);
-        (unknown && long_ready && !self.suspects_loss(pod)).then_some(Cause::Unregistered)
+        (self.is_unknown(pod) && long_ready && !self.suspects_loss(pod)).then_some(Cause::Unregistered)
+    }
+
+    fn is_unknown(&self, pod: &PodFacts) -> bool {
+        self.slurm().is_known() && self.slurm().node(&pod.node).is_none()
+    }
+
+    /// Ready, and Slurm did not know it when it was last read: it may be at work by now.
+    fn is_registering(&self, worker: &Worker<'_>) -> bool {
+        let pod = worker.facts;
+        let newly_ready = pod
+            .ready_since
+            .is_some_and(|since| self.observed.now.duration_since(since) < REGISTRATION_GRACE);
+        newly_ready && self.is_unknown(pod)
     }
 
     /// Whether the user wants this old worker replaced now.

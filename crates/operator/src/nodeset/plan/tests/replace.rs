@@ -71,6 +71,20 @@ fn an_old_worker_that_is_out_already_is_replaced_outside_the_budget() {
 }
 
 #[test]
+fn a_worker_that_slurm_may_have_learnt_of_since_it_was_read_is_not_out() {
+    let with = |ready_since| {
+        let fresh = PodFacts {
+            ready_since: Some(at(ready_since)),
+            ..old(0)
+        };
+        let pods = vec![fresh, old(1), old(2)];
+        plan(&observed(set(3), pods, slurm(&["", "IDLE", "IDLE"])))
+    };
+    assert_eq!(replaced(&with(-5)), Vec::<&str>::new());
+    assert_eq!(replaced(&with(-600)), ["w-0"]);
+}
+
+#[test]
 fn a_worker_that_was_to_go_until_now_does_not_count_as_available() {
     // Found by the search: its drain may not be undone yet.
     let wanted_again = with_intent(pod(0), Cause::ScaleIn, at(-10));
