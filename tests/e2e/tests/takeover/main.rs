@@ -273,7 +273,11 @@ fn a_cluster_of_the_former_operator_goes_over_as_it_runs() -> Result<()> {
 }
 
 fn check(slurm: &Slurm, before: &BTreeMap<String, Value>, first: i64, job: &str) -> Result<()> {
-    let next = slurm.sbatch(&["--wait", "--nodelist=slinky-1"], "true")?;
+    // What was seen to be settled may be what the former operator left, and the one restart only begin.
+    let next = eventually("the next job", || {
+        slurm.sbatch(&["--wait", "--nodelist=slinky-1"], "true")
+    })?;
+    settled(slurm)?;
     ensure!(
         next.parse::<u32>()? > job.parse::<u32>()?,
         "job {next} after {job}"
