@@ -66,6 +66,15 @@ impl Witness {
         Ok(())
     }
 
+    /// Waits until a job runs beside what runs there.
+    fn runs_a_job(&self, place: &str) -> Result<()> {
+        let srun = ["srun", "--partition=shared", "--mem=10M", place, "hostname"];
+        eventually("a new job runs", || {
+            self.backup(&[&["timeout", "20"], &srun[..]].concat())
+        })
+        .map(drop)
+    }
+
     fn machine_of(&self, pod: &str) -> Result<String> {
         self.kubectl(&["get", "pod", pod, "--output=jsonpath={.spec.nodeName}"])
     }
@@ -178,17 +187,7 @@ fn the_machine_of_the_slurmctld_in_charge_is_lost() -> Result<()> {
         begun.elapsed().as_secs_f32()
     );
     witness.goes_on(&job, &started)?;
-    eventually("a new job runs", || {
-        witness.backup(&[
-            "timeout",
-            "20",
-            "srun",
-            "--partition=shared",
-            "--mem=10M",
-            &on_survivor,
-            "hostname",
-        ])
-    })?;
+    witness.runs_a_job(&on_survivor)?;
     println!("a new job had run after {:.1} s", begun.elapsed().as_secs_f32());
     ensure!(
         witness.in_charge() == [BACKUP],
@@ -215,17 +214,7 @@ fn the_machine_of_the_slurmctld_in_charge_is_lost() -> Result<()> {
     })?;
     println!("both answered after {:.1} s", begun.elapsed().as_secs_f32());
     witness.goes_on(&job, &started)?;
-    eventually("a new job runs", || {
-        witness.backup(&[
-            "timeout",
-            "20",
-            "srun",
-            "--partition=shared",
-            "--mem=10M",
-            &on_survivor,
-            "hostname",
-        ])
-    })?;
+    witness.runs_a_job(&on_survivor)?;
     println!("a new job had run after {:.1} s", begun.elapsed().as_secs_f32());
     slurm.controller(&["scancel", &job])?;
     slurm.wait_idle(2)?;
