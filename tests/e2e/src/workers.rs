@@ -91,9 +91,7 @@ impl Slurm {
         let at_work: BTreeSet<&str> = states
             .lines()
             .filter_map(|line| line.split_once(' '))
-            // A node that has not answered the last ping (`*`) takes jobs all the same.
-            .map(|(name, state)| (name, state.trim().trim_end_matches('*')))
-            .filter(|(_, state)| matches!(*state, "idle" | "allocated" | "mixed" | "completing"))
+            .filter(|(_, state)| takes_jobs(state))
             .map(|(name, _)| name)
             .collect();
         Ok((at_work.len(), states.clone()))
@@ -114,6 +112,13 @@ impl Slurm {
             set.get("status").cloned().context("no status")
         })
     }
+}
+
+/// Whether a node in this state takes jobs, as `sinfo` writes states. It does so all the same when it has not answered the last
+/// ping (`*`), cleans up behind another job (`+`) or is meant for a job to come (`-`, planned).
+fn takes_jobs(state: &str) -> bool {
+    let state = state.trim().trim_end_matches(['*', '+', '-']);
+    matches!(state, "idle" | "planned" | "allocated" | "mixed" | "completing")
 }
 
 /// Does something and looks at something else over and over meanwhile; a look that fails is left out.

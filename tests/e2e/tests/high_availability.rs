@@ -51,7 +51,9 @@ impl Witness {
 
     /// Whether a job is the one that ran before: running, and not started anew.
     fn goes_on(&self, job: &str, started: &str) -> Result<()> {
-        let shown = self.backup(&["timeout", "10", "scontrol", "--oneliner", "show", "job", job])?;
+        // Whoever asks tries the lost one first, for as long as the network takes to tell that nobody is there.
+        let ask = ["timeout", "20", "scontrol", "--oneliner", "show", "job", job];
+        let shown = eventually("slurmctld tells of a job", || self.backup(&ask))?;
         let field = |name: &str| {
             let start = format!("{name}=");
             let found = shown
