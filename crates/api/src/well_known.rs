@@ -111,6 +111,8 @@ pub mod annotation {
     pub const DRAIN_CAUSE: &str = "keelson.dev/drain-cause";
     /// Worker pod, by us: RFC 3339 time of the drain request; the user's timeout counts from here.
     pub const DRAIN_SINCE: &str = "keelson.dev/drain-since";
+    /// ConfigMap of a Controller, by us: the name of the configuration, under which slurmctld's pod and the status speak of it.
+    pub const CONFIG_NAME: &str = "keelson.dev/config-name";
     /// Controller and Accounting pods, by us: changed to make the kubelet deliver a new configuration at once.
     pub const CONFIG_POKE: &str = "keelson.dev/config-poke";
     /// Secret, by us: a key that we made and that is kept on uninstall.

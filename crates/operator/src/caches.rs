@@ -20,6 +20,8 @@ pub const ORPHAN: &str = "orphan";
 pub const CONTROLLER: &str = "controller";
 /// Pods by the node that they run on.
 pub const NODE: &str = "node";
+/// Pods by the daemon and the object that their labels name.
+pub const INSTANCE: &str = "instance";
 /// Custom resources by `kind/namespace/name` of what they refer to.
 pub const REFERENCE: &str = "reference";
 
@@ -67,7 +69,12 @@ impl Default for Caches {
             stateful_sets: cache(&[(OWNER, owner_of)]),
             deployments: cache(&[(OWNER, owner_of)]),
             services: cache(&[(OWNER, owner_of)]),
-            pods: cache(&[(OWNER, owner_of), (NODE, node_of), (ORPHAN, orphan_of)]),
+            pods: cache(&[
+                (OWNER, owner_of),
+                (NODE, node_of),
+                (ORPHAN, orphan_of),
+                (INSTANCE, instance_of),
+            ]),
             nodes: cache(&[]),
             claims: cache(&[(OWNER, owner_of)]),
             disruption_budgets: cache(&[(OWNER, owner_of)]),
@@ -161,6 +168,21 @@ fn orphan_of(pod: &Pod) -> Vec<String> {
     let is_worker = labels.get(label::APP).is_some_and(|app| app == app::SLURMD);
     let instance = labels.get(label::INSTANCE).filter(|_| is_worker && !in_charge);
     instance.into_iter().map(|name| sibling(pod, name)).collect()
+}
+
+/// Index value of [`INSTANCE`].
+pub fn instance_value(app: &str, namespace: &str, name: &str) -> String {
+    format!("{namespace}/{app}/{name}")
+}
+
+fn instance_of(pod: &Pod) -> Vec<String> {
+    let label = |key| pod.labels().get(key);
+    let namespace = pod.namespace().unwrap_or_default();
+    label(label::APP)
+        .zip(label(label::INSTANCE))
+        .map(|(app, name)| instance_value(app, &namespace, name))
+        .into_iter()
+        .collect()
 }
 
 fn node_of(pod: &Pod) -> Vec<String> {

@@ -12,6 +12,7 @@ mod domain;
 mod keys;
 mod loginset;
 mod nodeset;
+mod pod_trouble;
 mod problem;
 mod restapi;
 mod run;
@@ -21,6 +22,7 @@ mod teardown;
 mod token;
 mod triggers;
 mod watches;
+mod workload;
 mod written;
 
 pub use context::Settings;

@@ -155,6 +155,20 @@ impl Triggers {
             .add(Key::new(pod.namespace().unwrap_or_default(), instance));
     }
 
+    /// A pod of slurmrestd changed: the same.
+    pub fn slurmrestd_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
+        self.queues
+            .restapi
+            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
+    }
+
+    /// A login pod changed: the same.
+    pub fn login_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
+        self.queues
+            .loginset
+            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
+    }
+
     /// A Kubernetes node changed: the NodeSets with workers on it, and those that want one on every node.
     pub fn node(&self, name: &str) {
         for pod in self.caches.pods.find(NODE, name) {

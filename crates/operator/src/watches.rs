@@ -67,11 +67,13 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
     watches.namespaced(&children, &subscriber(claims, on, Triggers::child));
     // Only pods of Slurm: a cluster's other pods are many and none of ours.
     let of_slurm = format!(
-        "{} in ({},{},{})",
+        "{} in ({},{},{},{},{})",
         label::APP,
         app::SLURMCTLD,
         app::SLURMD,
-        app::SLURMDBD
+        app::SLURMDBD,
+        app::SLURMRESTD,
+        app::LOGIN
     );
     let mut pod_subscriber = subscriber(pods, on, |on, pod: &Pod| {
         on.child(pod);
@@ -79,6 +81,8 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         match (label(label::APP), label(label::INSTANCE)) {
             (Some(app::SLURMCTLD), Some(instance)) => on.slurmctld_pod(pod, instance),
             (Some(app::SLURMDBD), Some(instance)) => on.slurmdbd_pod(pod, instance),
+            (Some(app::SLURMRESTD), Some(instance)) => on.slurmrestd_pod(pod, instance),
+            (Some(app::LOGIN), Some(instance)) => on.login_pod(pod, instance),
             // Even if nobody is in charge of it yet.
             (Some(app::SLURMD), Some(instance)) => on.worker_pod(pod, instance),
             _ => {}

@@ -111,13 +111,30 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     job.goes_on(&slurm)?;
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
 
+    // A slurmrestd that starts in the middle does not meet it at all: it would die of what it cannot read.
+    slurm.add_conf(&installed, "MinJobAge=88\nNoSuchParameter=1")?;
+    eventually("what slurmctld says of another refused one", || {
+        let said = slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
+        ensure!(said.contains("NoSuchParameter"), "{said}");
+        Ok(())
+    })?;
+    slurm
+        .space
+        .kubectl(&["delete", "pods", "--selector=app.kubernetes.io/name=slurmrestd"])?;
+    let rolled_out = ["rollout", "status", "deployment/slurm-restapi", "--timeout=120s"];
+    slurm.space.kubectl(&rolled_out)?;
+    slurm.wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")?;
+
     slurm.add_conf(&installed, "MinJobAge=99")?;
+    // slurmctld starts anew for what nobody knows, and once more without it.
+    eventually("the correction is in use", || {
+        let age = slurm.setting("MinJobAge")?;
+        ensure!(age == "99 sec", "MinJobAge is {age}");
+        Ok(())
+    })?;
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
-    ensure!(
-        slurm.setting("MinJobAge")? == "99 sec",
-        "the correction is not in use"
-    );
     slurm.wait_condition(CONTROLLER, "Degraded", "False", "")?;
+    slurm.wait_condition(CONTROLLER, "Ready", "True", "AsSpecified")?;
     job.goes_on(&slurm)
 }
 

@@ -58,6 +58,8 @@ pub struct Configuration {
     pub files: BTreeMap<String, String>,
     /// Changes when slurmctld has to start anew to take the files in.
     pub restart_hash: Option<String>,
+    /// Its name, where slurmctld is asked what it makes of it.
+    pub name: Option<String>,
 }
 
 pub fn build(
@@ -65,7 +67,7 @@ pub fn build(
     validated: &Validated,
     configuration: &Configuration,
 ) -> Result<Children, MergeError> {
-    let Configuration { files, restart_hash } = configuration;
+    let restart_hash = &configuration.restart_hash;
     let daemon = match validated {
         Validated::External(_) => None,
         Validated::Internal(internal) => Some(Daemon {
@@ -75,7 +77,7 @@ pub fn build(
         }),
     };
     Ok(Children {
-        config: build_config(controller, files, restart_hash.as_deref()),
+        config: build_config(controller, configuration),
         daemon,
     })
 }
@@ -114,12 +116,21 @@ fn namespace(controller: &Controller) -> String {
 
 fn build_config(
     controller: &Controller,
-    files: &BTreeMap<String, String>,
-    restart_hash: Option<&str>,
+    Configuration {
+        files,
+        restart_hash,
+        name,
+    }: &Configuration,
 ) -> Desired<ConfigMap> {
-    // Kept beside the files that it belongs to: written in one go, no restart is forgotten between two writes.
-    let hash = restart_hash.map(|hash| (annotation::SLURM_CONFIG_HASH, hash.to_owned()));
-    let metadata = metadata(controller).with_annotations(hash).of_object(
+    // Kept beside the files that they belong to: written in one go, no restart is forgotten between two writes.
+    let marks = [
+        (annotation::SLURM_CONFIG_HASH, restart_hash),
+        (annotation::CONFIG_NAME, name),
+    ];
+    let marks = marks
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value.clone()?)));
+    let metadata = metadata(controller).with_annotations(marks).of_object(
         &namespace(controller),
         &controller.config_name(),
         &[owned_by(controller)],
@@ -258,6 +269,8 @@ fn slurmctld(controller: &Controller) -> Value {
         "startupProbe": containers::recovering(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
         "livenessProbe": containers::forbearing(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
         "readinessProbe": containers::prompt(containers::http_probe(ready, app::SLURMCTLD)),
+        // The status tells why it ended.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": containers::unprivileged(slurm::UID),
         "volumeMounts": [
             volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),

@@ -43,7 +43,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         // The watch reports the new Secret and brings us back.
         return Ok(Requeue::OnChange);
     }
-    let observed = observe::observe(&context, Arc::clone(&controller)).await?;
+    let mut observed = observe::observe(&context, Arc::clone(&controller)).await?;
     if teardown == Teardown::Not {
         apply::hold(&context, &writer, &observed).await?;
     }
@@ -77,6 +77,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
             .events
             .warning(controller.as_ref(), problem.reason, problem.message.clone());
     }
+    observed.live.stateful_set = context.caches.stateful_sets.get(&observe::workload(&controller));
     write_status(&context, &writer, &observed, &outcome, &teardown).await?;
     applied?;
     let Outcome::Published { chosen, delivery } = &outcome else {

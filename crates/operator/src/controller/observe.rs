@@ -50,6 +50,14 @@ pub struct Live {
     pub answers: Vec<Answer>,
 }
 
+/// The StatefulSet of slurmctld.
+pub fn workload(controller: &Controller) -> Key {
+    Key::new(
+        controller.namespace().unwrap_or_default(),
+        controller.controller_name(),
+    )
+}
+
 pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<Observed, contents::Error> {
     let caches = &context.caches;
     let namespace = controller.namespace().unwrap_or_default();
@@ -92,7 +100,7 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
             internal_service: caches.services.get(&here(&controller.internal_service_name())),
             service: caches.services.get(&here(&workload)),
             config: context.config_map(&namespace, &controller.config_name()).await?,
-            stateful_set: caches.stateful_sets.get(&here(&workload)),
+            stateful_set: caches.stateful_sets.get(&self::workload(&controller)),
             pods,
             answers,
         },

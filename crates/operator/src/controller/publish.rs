@@ -92,13 +92,15 @@ pub async fn choose(
     let Validated::Internal(internal) = validated else {
         return Ok(plain(rendered));
     };
+    let name = hash(&rendered, internal);
     let configuration = Configuration {
         restart_hash: restart_hash(observed, internal, &rendered, restart),
         files: rendered.files,
+        name: Some(name.clone()),
     };
     Ok(Chosen {
         expected: Expected {
-            config: hash(&configuration, internal),
+            config: name,
             jwt_key: internal.jwt_key_hash.clone(),
         },
         configuration,
@@ -113,6 +115,7 @@ fn plain(rendered: Rendered) -> Chosen {
         configuration: Configuration {
             files: rendered.files,
             restart_hash: None,
+            name: None,
         },
         expected: Expected::default(),
         findings: rendered.findings,
@@ -121,10 +124,10 @@ fn plain(rendered: Rendered) -> Chosen {
     }
 }
 
-fn hash(configuration: &Configuration, internal: &Internal) -> String {
+fn hash(rendered: &Rendered, internal: &Internal) -> String {
     let mut files = internal.user_files.clone();
     files.extend(
-        configuration
+        rendered
             .files
             .iter()
             .map(|(name, text)| (name.clone(), text.clone().into_bytes())),

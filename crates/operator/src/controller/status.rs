@@ -16,6 +16,7 @@ use crate::{
     conditions::{self, Finding},
     problem::Problem,
     teardown::Teardown,
+    workload::Workload,
 };
 
 /// How far a reconcile came.
@@ -67,7 +68,7 @@ pub fn compute(
     };
     if !controller.spec.external {
         status.replicas = Some(controller.replicas());
-        status.ready_replicas = Some(ready_replicas(live));
+        status.ready_replicas = Some(Workload::from(live.stateful_set.as_deref()).ready);
         if let Outcome::Published { chosen, delivery } = outcome {
             status.config_hash = Some(chosen.expected.config.clone());
             if *delivery == Delivery::Applied {
@@ -80,13 +81,6 @@ pub fn compute(
     status.conditions =
         conditions::compute(&before.conditions, findings, controller.metadata.generation, now);
     status
-}
-
-fn ready_replicas(live: &Live) -> i32 {
-    live.stateful_set
-        .as_ref()
-        .and_then(|set| set.status.as_ref()?.ready_replicas)
-        .unwrap_or(0)
 }
 
 fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<Finding> {
@@ -115,14 +109,8 @@ fn ready(controller: &Controller, live: &Live) -> Finding {
         let message = format!("slurmctld runs elsewhere, at {}", controller.address());
         return Finding::new(condition::READY, true, reason::EXTERNAL, message);
     }
-    let (ready, wanted) = (ready_replicas(live), controller.replicas());
-    let message = format!("{ready} of {wanted} slurmctld ready");
-    if ready >= wanted {
-        Finding::new(condition::READY, true, reason::AS_SPECIFIED, message)
-    } else {
-        // With backups one slurmctld is enough for Slurm to work.
-        Finding::new(condition::READY, ready > 0, reason::STARTING, message)
-    }
+    // With backups one slurmctld is enough for Slurm to work.
+    Workload::from(live.stateful_set.as_deref()).readiness(app::SLURMCTLD, controller.replicas(), &live.pods)
 }
 
 fn progressing(chosen: &Chosen) -> Finding {

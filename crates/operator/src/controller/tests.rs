@@ -92,6 +92,7 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
     let validated = validate::validate(observed)?;
     let rendered = build::render(&validated).unwrap();
     let configuration = Configuration {
+        name: None,
         files: rendered.files,
         restart_hash: Some("restart".into()),
     };

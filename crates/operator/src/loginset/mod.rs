@@ -28,7 +28,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if loginset.metadata.deletion_timestamp.is_some() {
         return Ok(Requeue::OnChange);
     }
-    let observed = observe::observe(&context, Arc::clone(&loginset)).await?;
+    let mut observed = observe::observe(&context, Arc::clone(&loginset)).await?;
     if apply::make_missing_host_keys(&writer, &loginset, &observed.live).await? {
         // The watch reports the new Secret and brings us back.
         return Ok(Requeue::OnChange);
@@ -52,6 +52,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(_), Err(error)) => (Some(Problem::refused(chain(error))), &[][..]),
         (Ok(children), Ok(())) => (None, children.findings.as_slice()),
     };
+    observed.live.deployment = context.caches.deployments.get(&observe::name(&loginset));
     let status = status::compute(&observed, problem.as_ref(), unused, context.clock.now());
     let written = writer
         .apply_status(loginset.as_ref(), &json!(loginset.status), &json!(status))

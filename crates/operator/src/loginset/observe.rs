@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Secret, Service},
+    core::v1::{ConfigMap, Pod, Secret, Service},
 };
-use keelson_api::{Controller, LoginSet};
+use keelson_api::{Controller, LoginSet, well_known::app};
 use keelson_runtime::{Key, contents};
 use kube::ResourceExt;
 
-use crate::{context::Context, keys};
+use crate::{
+    caches::{INSTANCE, instance_value},
+    context::Context,
+    keys,
+};
 
 /// Everything that the other steps look at.
 #[derive(Debug, Clone)]
@@ -32,6 +36,12 @@ pub struct Live {
     pub ssh_config: Option<Arc<ConfigMap>>,
     pub service: Option<Arc<Service>>,
     pub deployment: Option<Arc<Deployment>>,
+    pub pods: Vec<Arc<Pod>>,
+}
+
+/// Of the Service and the Deployment.
+pub fn name(loginset: &LoginSet) -> Key {
+    Key::new(loginset.namespace().unwrap_or_default(), loginset.login_name())
 }
 
 pub async fn observe(context: &Context, loginset: Arc<LoginSet>) -> Result<Observed, contents::Error> {
@@ -53,7 +63,7 @@ pub async fn observe(context: &Context, loginset: Arc<LoginSet>) -> Result<Obser
         }
     }
     let [slurm_key, sssd] = secrets;
-    let name = Key::new(&namespace, loginset.login_name());
+    let name = name(&loginset);
     Ok(Observed {
         slurm_key_in_use: controller.as_ref().and_then(|controller| {
             let workload = caches
@@ -72,6 +82,10 @@ pub async fn observe(context: &Context, loginset: Arc<LoginSet>) -> Result<Obser
                 .await?,
             service: caches.services.get(&name),
             deployment: caches.deployments.get(&name),
+            pods: caches.pods.find(
+                INSTANCE,
+                &instance_value(app::LOGIN, &namespace, &loginset.name_any()),
+            ),
         },
         loginset,
     })

@@ -13,6 +13,7 @@ use super::observe::Observed;
 use crate::{
     conditions::{self, Finding},
     problem::Problem,
+    workload::Workload,
 };
 
 pub fn compute(
@@ -23,27 +24,15 @@ pub fn compute(
 ) -> LoginSetStatus {
     let Observed { loginset, live, .. } = observed;
     let before = loginset.status.clone().unwrap_or_default();
-    let deployed = live
-        .deployment
-        .as_ref()
-        .and_then(|deployment| deployment.status.clone())
-        .unwrap_or_default();
-    let ready = deployed.ready_replicas.unwrap_or(0);
-    let wanted = loginset.spec.replicas;
+    let workload = Workload::from(live.deployment.as_deref());
     let findings = if let Some(Problem { reason, message }) = problem {
         vec![
             Finding::new(condition::READY, false, reason, message.clone()),
             Finding::new(condition::DEGRADED, true, reason, message.clone()),
         ]
     } else {
-        let reason = if ready >= wanted {
-            reason::AS_SPECIFIED
-        } else {
-            reason::STARTING
-        };
-        let message = format!("{ready} of {wanted} login pods ready");
         vec![
-            Finding::new(condition::READY, ready > 0 || wanted == 0, reason, message),
+            workload.readiness("login pods", loginset.spec.replicas, &live.pods),
             degraded(unused),
         ]
     };
@@ -54,8 +43,8 @@ pub fn compute(
             name: port::SSH_NAME.to_owned(),
             address: loginset.address().to_string(),
         }],
-        replicas: Some(deployed.replicas.unwrap_or(0)),
-        ready_replicas: Some(ready),
+        replicas: Some(workload.replicas),
+        ready_replicas: Some(workload.ready),
         selector: format!(
             "{}={},{}={}",
             label::INSTANCE,

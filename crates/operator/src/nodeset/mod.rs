@@ -14,7 +14,6 @@ mod plan;
 mod reservation;
 mod revision;
 mod status;
-mod trouble;
 mod validate;
 mod window;
 

@@ -17,9 +17,11 @@ use super::{
     facts::{self, Cause, Fit, Intent, Leaving, MachineFacts, Observed, Phase, PodFacts, SetFacts, Strategy},
     observe::Read,
     placement,
-    trouble::trouble,
 };
-use crate::slurm::facts::{NodeName, Slurm};
+use crate::{
+    pod_trouble::trouble,
+    slurm::facts::{NodeName, Slurm},
+};
 
 /// The facts that `plan` decides on.
 pub fn perceive(

@@ -12,11 +12,14 @@ pub async fn apply(
     live: &Live,
 ) -> Result<(), apply::Error> {
     let Children {
+        config,
         service,
         deployment,
         disruption_budget,
     } = children;
     let caches = &context.caches;
+    // First: a pod that starts with the new Deployment is to find it.
+    apply_child(writer, None, config, live.config.as_ref()).await?;
     apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await?;
     apply_child(
         writer,

@@ -1,6 +1,10 @@
-//! The children of a RestApi: Service, Deployment, disruption budget. Pure.
+//! The children of a RestApi: configuration, Service, Deployment, disruption budget. Pure.
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, policy::v1::PodDisruptionBudget};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Service},
+    policy::v1::PodDisruptionBudget,
+};
 use keelson_api::{
     RestApi,
     merge::MergeError,
@@ -14,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::validate::Validated;
 use crate::children::{
-    container as containers,
+    checksum, container as containers,
     metadata::{Metadata, owned_by, selector},
     pod,
     service::{self, Service as ServiceParts},
@@ -24,6 +28,7 @@ use crate::children::{
 /// What a RestApi consists of.
 #[derive(Debug)]
 pub struct Children {
+    pub config: Desired<ConfigMap>,
     pub service: Desired<Service>,
     pub deployment: Desired<Deployment>,
     /// Only where a disruption would leave somebody to answer.
@@ -32,6 +37,7 @@ pub struct Children {
 
 pub fn build(restapi: &RestApi, validated: &Validated) -> Result<Children, MergeError> {
     Ok(Children {
+        config: build_config(restapi, validated),
         service: build_service(restapi)?,
         deployment: build_deployment(restapi, validated),
         disruption_budget: (restapi.spec.replicas > 1).then(|| build_disruption_budget(restapi)),
@@ -48,6 +54,15 @@ fn labels(restapi: &RestApi) -> Vec<(&'static str, String)> {
 
 fn namespace(restapi: &RestApi) -> String {
     restapi.namespace().unwrap_or_default()
+}
+
+/// A copy of the Controller's, with only what slurmctld has accepted in it.
+fn build_config(restapi: &RestApi, validated: &Validated) -> Desired<ConfigMap> {
+    let metadata = Metadata::inherited(restapi).with_labels(labels(restapi));
+    Desired::new(json!({
+        "metadata": metadata.of_object(&namespace(restapi), &restapi.restapi_name(), &[owned_by(restapi)]),
+        "data": { file::SLURM_CONF: validated.slurm_conf },
+    }))
 }
 
 fn build_service(restapi: &RestApi) -> Result<Desired<Service>, MergeError> {
@@ -76,16 +91,14 @@ fn build_deployment(restapi: &RestApi, validated: &Validated) -> Desired<Deploym
     // slurmrestd reads both files once, when it starts.
     let pod_metadata = base.clone().with_annotations([
         (annotation::SLURM_KEY_HASH, validated.slurm_key_hash.clone()),
-        (annotation::SLURM_CONFIG_HASH, validated.slurm_conf_hash.clone()),
+        (
+            annotation::SLURM_CONFIG_HASH,
+            checksum::of_bytes(validated.slurm_conf.as_bytes()),
+        ),
         (annotation::DEFAULT_CONTAINER, container::SLURMRESTD.to_owned()),
     ]);
     let sources = vec![
-        volume::config_map_key(
-            &validated.controller.config_name(),
-            file::SLURM_CONF,
-            file::SLURM_CONF,
-            None,
-        ),
+        volume::config_map_key(&restapi.restapi_name(), file::SLURM_CONF, file::SLURM_CONF, None),
         volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None),
     ];
     let pod_spec = json!({
@@ -117,6 +130,8 @@ fn slurmrestd(restapi: &RestApi, validated: &Validated) -> Value {
         "startupProbe": containers::starting(containers::tcp_probe(port::SLURMRESTD)),
         "livenessProbe": containers::patient(containers::tcp_probe(port::SLURMRESTD)),
         "readinessProbe": containers::prompt(reaches_slurmctld(validated)),
+        // The status tells why it ended.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": containers::unprivileged(slurm::NOBODY_UID),
         "volumeMounts": [volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC)],
     });

@@ -43,7 +43,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.restapis.upsert(written);
     }
-    let observed = observe::observe(&context, Arc::clone(&restapi)).await?;
+    let mut observed = observe::observe(&context, Arc::clone(&restapi)).await?;
     let built = validate::validate(&observed).and_then(|validated| {
         build::build(&restapi, &validated).map_err(|error| Problem::invalid(chain(&error)))
     });
@@ -63,6 +63,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(_), Err(error)) => Some(Problem::refused(chain(error))),
         (Ok(_), Ok(())) => None,
     };
+    observed.live.deployment = context.caches.deployments.get(&observe::name(&restapi));
     let status = status::compute(&observed, problem.as_ref(), &teardown, context.clock.now());
     let written = writer
         .apply_status(restapi.as_ref(), &json!(restapi.status), &json!(status))

@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Secret, Service},
+    core::v1::{ConfigMap, Pod, Secret, Service},
     policy::v1::PodDisruptionBudget,
 };
-use keelson_api::{Controller, RestApi};
+use keelson_api::{Controller, RestApi, well_known::app};
 use keelson_runtime::{Key, contents};
 use kube::ResourceExt;
 
-use crate::{context::Context, keys};
+use crate::{
+    caches::{INSTANCE, instance_value},
+    context::Context,
+    keys,
+};
 
 /// Everything that the other steps look at.
 #[derive(Debug, Clone)]
@@ -21,23 +25,30 @@ pub struct Observed {
     pub slurm_key: Option<Arc<Secret>>,
     /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
     pub slurm_key_in_use: Option<String>,
-    /// slurm.conf, which the Controller's own reconcile writes.
-    pub config: Option<Arc<ConfigMap>>,
+    /// The newest slurm.conf, which the Controller's own reconcile writes; slurmctld may not have taken it in.
+    pub candidate: Option<Arc<ConfigMap>>,
     pub live: Live,
 }
 
 /// The children as they are.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
+    pub config: Option<Arc<ConfigMap>>,
     pub service: Option<Arc<Service>>,
     pub deployment: Option<Arc<Deployment>>,
     pub disruption_budget: Option<Arc<PodDisruptionBudget>>,
+    pub pods: Vec<Arc<Pod>>,
+}
+
+/// Of the Service, the Deployment and the others.
+pub fn name(restapi: &RestApi) -> Key {
+    Key::new(restapi.namespace().unwrap_or_default(), restapi.restapi_name())
 }
 
 pub async fn observe(context: &Context, restapi: Arc<RestApi>) -> Result<Observed, contents::Error> {
     let caches = &context.caches;
     let namespace = restapi.namespace().unwrap_or_default();
-    let name = Key::new(&namespace, restapi.restapi_name());
+    let name = name(&restapi);
     let controller = caches
         .controllers
         .get(&Key::new(&namespace, &restapi.spec.controller_ref.name));
@@ -48,7 +59,7 @@ pub async fn observe(context: &Context, restapi: Arc<RestApi>) -> Result<Observe
         Some(key) => context.secret(&namespace, &key.name).await?,
         None => None,
     };
-    let config = match &controller {
+    let candidate = match &controller {
         Some(controller) => context.config_map(&namespace, &controller.config_name()).await?,
         None => None,
     };
@@ -61,11 +72,16 @@ pub async fn observe(context: &Context, restapi: Arc<RestApi>) -> Result<Observe
         }),
         controller,
         slurm_key,
-        config,
+        candidate,
         live: Live {
+            config: context.config_map(&namespace, &restapi.restapi_name()).await?,
             service: caches.services.get(&name),
             deployment: caches.deployments.get(&name),
             disruption_budget: caches.disruption_budgets.get(&name),
+            pods: caches.pods.find(
+                INSTANCE,
+                &instance_value(app::SLURMRESTD, &namespace, &restapi.name_any()),
+            ),
         },
         restapi,
     })

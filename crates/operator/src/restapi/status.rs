@@ -12,6 +12,7 @@ use crate::{
     conditions::{self, Finding},
     problem::Problem,
     teardown::Teardown,
+    workload::Workload,
 };
 
 pub fn compute(
@@ -22,27 +23,15 @@ pub fn compute(
 ) -> RestApiStatus {
     let Observed { restapi, live, .. } = observed;
     let before = restapi.status.clone().unwrap_or_default();
-    let deployed = live
-        .deployment
-        .as_ref()
-        .and_then(|deployment| deployment.status.clone())
-        .unwrap_or_default();
-    let ready = deployed.ready_replicas.unwrap_or(0);
-    let wanted = restapi.spec.replicas;
+    let workload = Workload::from(live.deployment.as_deref());
     let mut findings = if let Some(Problem { reason, message }) = problem {
         vec![
             Finding::new(condition::READY, false, reason, message.clone()),
             Finding::new(condition::DEGRADED, true, reason, message.clone()),
         ]
     } else {
-        let reason = if ready >= wanted {
-            reason::AS_SPECIFIED
-        } else {
-            reason::STARTING
-        };
-        let message = format!("{ready} of {wanted} slurmrestd ready");
         vec![
-            Finding::new(condition::READY, ready > 0 || wanted == 0, reason, message),
+            workload.readiness(app::SLURMRESTD, restapi.spec.replicas, &live.pods),
             Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
         ]
     };
@@ -54,7 +43,7 @@ pub fn compute(
             name: app::SLURMRESTD.to_owned(),
             address: restapi.url(),
         }],
-        replicas: Some(deployed.replicas.unwrap_or(0)),
-        ready_replicas: Some(ready),
+        replicas: Some(workload.replicas),
+        ready_replicas: Some(workload.ready),
     }
 }

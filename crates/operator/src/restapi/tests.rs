@@ -12,6 +12,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
 };
 use keelson_api::{Controller, RestApi};
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{
@@ -51,7 +52,7 @@ fn observed(spec: Value, controller: Value) -> Observed {
             data: Some(secret),
             ..Secret::default()
         })),
-        config: Some(Arc::new(ConfigMap {
+        candidate: Some(Arc::new(ConfigMap {
             data: Some(config),
             ..ConfigMap::default()
         })),
@@ -66,10 +67,12 @@ fn children(observed: &Observed) -> Children {
 #[test]
 fn a_plain_restapi() {
     let Children {
+        config,
         service,
         deployment,
         disruption_budget,
     } = children(&observed(json!({}), json!({})));
+    insta::assert_yaml_snapshot!("config", config.value);
     insta::assert_yaml_snapshot!("service", service.value);
     insta::assert_yaml_snapshot!("deployment", deployment.value);
     assert!(
@@ -104,15 +107,47 @@ fn the_address_stands_behind_the_users_arguments() {
     );
 }
 
+fn config(text: &str, name: Option<&str>) -> Arc<ConfigMap> {
+    let config = json!({
+        "metadata": { "annotations": name.map(|name| json!({ "keelson.dev/config-name": name })) },
+        "data": { "slurm.conf": text },
+    });
+    Arc::new(serde_json::from_value(config).unwrap())
+}
+
+/// What slurmrestd gets when `new` is the newest configuration and slurmctld says this.
+fn served(name: Option<&str>, in_use: Option<&str>, status: Value) -> String {
+    let mut observed = observed(json!({}), json!({}));
+    let mut controller = observed.controller.as_deref().cloned().unwrap();
+    controller.status = serde_json::from_value(status).unwrap();
+    observed.controller = Some(Arc::new(controller));
+    observed.candidate = Some(config("new", name));
+    observed.live.config = in_use.map(|text| config(text, None));
+    validate::validate(&observed).unwrap().slurm_conf
+}
+
+#[rstest]
+#[case::nothing_in_use_yet(Some("n"), None, json!({}), "new")]
+#[case::not_taken_in(Some("n"), Some("old"), json!({ "activeConfigHash": "o" }), "old")]
+#[case::nothing_known(Some("n"), Some("old"), Value::Null, "old")]
+#[case::taken_in(Some("n"), Some("old"), json!({ "activeConfigHash": "n" }), "new")]
+#[case::slurmctld_is_elsewhere(None, Some("old"), json!({}), "new")]
+#[case::an_image_that_does_not_tell(Some("n"), Some("old"), json!({ "conditions": [{ "type": "ConfigApplied",
+    "status": "Unknown", "reason": "ConfigPending", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" }] }), "new")]
+fn slurmrestd_gets_what_slurmctld_has_accepted(
+    #[case] name: Option<&str>,
+    #[case] in_use: Option<&str>,
+    #[case] status: Value,
+    #[case] expected: &str,
+) {
+    assert_eq!(served(name, in_use, status), expected);
+}
+
 #[test]
 fn a_changed_configuration_rolls_the_pods() {
     let before = observed(json!({}), json!({}));
     let mut after = before.clone();
-    let config = BTreeMap::from([("slurm.conf".to_owned(), "ClusterName=y\n".to_owned())]);
-    after.config = Some(Arc::new(ConfigMap {
-        data: Some(config),
-        ..ConfigMap::default()
-    }));
+    after.candidate = Some(config("ClusterName=y\n", None));
     let template = |observed: &Observed| {
         children(observed)
             .deployment

@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use keelson_api::{Controller, references::SecretKeySelector, well_known::file};
+use k8s_openapi::api::core::v1::ConfigMap;
+use keelson_api::{
+    Controller,
+    references::SecretKeySelector,
+    well_known::{annotation, condition, file},
+};
+use kube::ResourceExt;
 
 use super::observe::Observed;
-use crate::{children::checksum, problem::Problem, secrets};
+use crate::{problem::Problem, secrets};
 
 /// What the children are built from.
 #[derive(Debug, Clone)]
@@ -13,7 +19,8 @@ pub struct Validated {
     pub controller: Arc<Controller>,
     pub slurm_key: SecretKeySelector,
     pub slurm_key_hash: String,
-    pub slurm_conf_hash: String,
+    /// slurm.conf for slurmrestd, which dies of one that slurmctld refused.
+    pub slurm_conf: String,
     pub accounting: bool,
 }
 
@@ -23,8 +30,8 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         controller,
         slurm_key,
         slurm_key_in_use,
-        config,
-        live: _,
+        candidate,
+        live,
     } = observed;
     let controller_name = &restapi.spec.controller_ref.name;
     let controller = controller
@@ -37,19 +44,45 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     })?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
     let slurm_key_hash = slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
-    let slurm_conf = config
-        .as_ref()
-        .and_then(|config| config.data.as_ref()?.get(file::SLURM_CONF))
-        .ok_or_else(|| {
-            Problem::missing(format!(
-                "the configuration of Controller {controller_name} is not made yet"
-            ))
-        })?;
+    let candidate = candidate.as_deref().ok_or_else(|| {
+        Problem::missing(format!(
+            "the configuration of Controller {controller_name} is not made yet"
+        ))
+    })?;
+    let in_use = live
+        .config
+        .as_deref()
+        .filter(|_| !is_accepted(&controller, candidate));
+    let slurm_conf = in_use
+        .and_then(slurm_conf)
+        .or_else(|| slurm_conf(candidate))
+        .cloned()
+        .unwrap_or_default();
     Ok(Validated {
         slurm_key: reference,
         slurm_key_hash,
-        slurm_conf_hash: checksum::of_bytes(slurm_conf.as_bytes()),
+        slurm_conf,
         accounting: controller.spec.accounting_ref.is_some(),
         controller,
     })
+}
+
+fn slurm_conf(config: &ConfigMap) -> Option<&String> {
+    config.data.as_ref()?.get(file::SLURM_CONF)
+}
+
+/// Whether slurmctld runs with this configuration, as far as anybody can tell: one that runs elsewhere has no say in it, and
+/// images of other makers do not tell.
+fn is_accepted(controller: &Controller, candidate: &ConfigMap) -> bool {
+    let Some(name) = candidate.annotations().get(annotation::CONFIG_NAME) else {
+        return true;
+    };
+    let status = controller.status.as_ref();
+    let untold = status.is_some_and(|status| {
+        status
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == condition::CONFIG_APPLIED && condition.status == "Unknown")
+    });
+    untold || status.and_then(|status| status.active_config_hash.as_ref()) == Some(name)
 }

@@ -1,4 +1,4 @@
-//! Why a worker's pod does not come up, in Kubernetes' own words. Pure.
+//! Why a pod does not come up, in Kubernetes' own words. Pure.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
@@ -30,11 +30,25 @@ fn waits(container: &ContainerStatus) -> Option<String> {
         .and_then(|state| state.terminated.as_ref());
     // Of a container that ends again and again Kubernetes tells how long it waits now, which is of no use.
     let why = match (ended, &waiting.message) {
-        (Some(ended), _) => format!(", it ended with status {}; see its log", ended.exit_code),
+        (Some(ended), _) => match ended.message.as_deref().and_then(complaint) {
+            Some(words) => format!(", it said: {words}"),
+            None => format!(", it ended with status {}; see its log", ended.exit_code),
+        },
         (None, Some(message)) => format!(": {message}"),
         (None, None) => String::new(),
     };
     Some(format!("container {} {reason}{why}", container.name))
+}
+
+/// The line that says best why a daemon of Slurm ended: the last fatal one, else the last error.
+fn complaint(log: &str) -> Option<String> {
+    let last = |word: &str| {
+        log.lines().rev().find_map(|line| {
+            let words = line.find(word).and_then(|at| line.get(at..))?;
+            Some(words.trim_end().to_owned())
+        })
+    };
+    last("fatal: ").or_else(|| last("error: "))
 }
 
 #[cfg(test)]
@@ -60,6 +74,12 @@ mod tests {
             "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 10s" } },
             "lastState": { "terminated": { "exitCode": 1 } } }] }),
         Some("container slurmd CrashLoopBackOff, it ended with status 1; see its log")
+    )]
+    #[case::crash_with_words(
+        json!({ "containerStatuses": [{ "name": "slurmrestd", "ready": false, "image": "", "imageID": "", "restartCount": 1,
+            "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+            "lastState": { "terminated": { "exitCode": 1, "message": "error: a\n[now] slurmrestd: fatal: Foo is unknown \nerror: b" } } }] }),
+        Some("container slurmrestd CrashLoopBackOff, it said: fatal: Foo is unknown")
     )]
     fn what_holds_a_pod_up_is_told(#[case] status: Value, #[case] expected: Option<&str>) {
         let pod: Pod = serde_json::from_value(json!({ "status": status })).unwrap();

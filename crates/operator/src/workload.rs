@@ -1,0 +1,134 @@
+//! How far a StatefulSet or Deployment has come, for a person. Pure.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    core::v1::Pod,
+};
+use keelson_api::well_known::{condition, reason};
+use kube::ResourceExt;
+
+use crate::{conditions::Finding, pod_trouble::trouble};
+
+/// What Kubernetes tells of one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Workload {
+    pub replicas: i32,
+    pub ready: i32,
+    /// Pods of the newest form; what was counted before Kubernetes saw that form counts as none.
+    updated: i32,
+}
+
+impl From<Option<&Deployment>> for Workload {
+    fn from(deployment: Option<&Deployment>) -> Self {
+        let Some(deployment) = deployment else {
+            return Self::default();
+        };
+        let status = deployment.status.clone().unwrap_or_default();
+        let seen = status.observed_generation >= deployment.metadata.generation;
+        Self {
+            replicas: status.replicas.unwrap_or(0),
+            ready: status.ready_replicas.unwrap_or(0),
+            updated: status.updated_replicas.filter(|_| seen).unwrap_or(0),
+        }
+    }
+}
+
+impl From<Option<&StatefulSet>> for Workload {
+    fn from(set: Option<&StatefulSet>) -> Self {
+        let Some(set) = set else { return Self::default() };
+        let status = set.status.clone().unwrap_or_default();
+        let seen = status.observed_generation >= set.metadata.generation;
+        Self {
+            replicas: status.replicas,
+            ready: status.ready_replicas.unwrap_or(0),
+            updated: status.updated_replicas.filter(|_| seen).unwrap_or(0),
+        }
+    }
+}
+
+impl Workload {
+    /// Whether the daemons answer, and of those that do not what holds one of them up; the others have mostly the same.
+    pub fn readiness(self, daemon: &str, wanted: i32, pods: &[Arc<Pod>]) -> Finding {
+        let mut message = format!("{} of {wanted} {daemon} ready", self.ready);
+        let holds = self.ready > 0 || wanted == 0;
+        if self.ready < wanted {
+            let mut troubled = pods
+                .iter()
+                .filter_map(|pod| Some((pod.name_any(), trouble(pod)?)));
+            if let Some((pod, why)) = troubled.next() {
+                message = format!("{message}; pod {pod}: {why}");
+            }
+            return Finding::new(condition::READY, holds, reason::STARTING, message);
+        }
+        if self.updated < wanted {
+            message.push_str(", to be replaced by those of the newest form");
+            return Finding::new(condition::READY, holds, reason::ROLLING_OUT, message);
+        }
+        Finding::new(condition::READY, holds, reason::AS_SPECIFIED, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn deployment(generation: i64, status: &Value) -> Workload {
+        let deployment = json!({ "metadata": { "generation": generation }, "status": status });
+        Workload::from(Some(&serde_json::from_value::<Deployment>(deployment).unwrap()))
+    }
+
+    fn stuck(name: &str) -> Arc<Pod> {
+        let status =
+            json!({ "conditions": [{ "type": "PodScheduled", "status": "False", "message": "no room" }] });
+        let pod = json!({ "metadata": { "name": name }, "status": status });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[rstest]
+    #[case::none(0, 2, false, reason::STARTING, "0 of 2 x ready; pod a: no room")]
+    #[case::some(1, 2, true, reason::STARTING, "1 of 2 x ready; pod a: no room")]
+    #[case::all(2, 2, true, reason::AS_SPECIFIED, "2 of 2 x ready")]
+    #[case::old_ones(
+        2,
+        1,
+        true,
+        reason::ROLLING_OUT,
+        "2 of 2 x ready, to be replaced by those of the newest form"
+    )]
+    fn readiness_names_what_is_missing(
+        #[case] ready: i32,
+        #[case] updated: i32,
+        #[case] holds: bool,
+        #[case] reason: &'static str,
+        #[case] message: &str,
+    ) {
+        let status = json!({ "observedGeneration": 1, "replicas": 2, "readyReplicas": ready, "updatedReplicas": updated });
+        let found = deployment(1, &status).readiness("x", 2, &[stuck("a"), stuck("b")]);
+        assert_eq!(found, Finding::new(condition::READY, holds, reason, message));
+    }
+
+    #[test]
+    fn what_kubernetes_has_not_seen_is_not_settled() {
+        let status =
+            json!({ "observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1 });
+        let settled = |generation| deployment(generation, &status).readiness("x", 1, &[]).reason;
+        assert_eq!(
+            [settled(1), settled(2)],
+            [reason::AS_SPECIFIED, reason::ROLLING_OUT]
+        );
+    }
+
+    #[test]
+    fn nothing_wanted_is_ready() {
+        let found = Workload::from(None::<&StatefulSet>).readiness("x", 0, &[]);
+        assert_eq!(
+            found,
+            Finding::new(condition::READY, true, reason::AS_SPECIFIED, "0 of 0 x ready")
+        );
+    }
+}
