@@ -17,7 +17,10 @@ use slurm_rest::{Client, Fetched, Listing, node::Node};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::facts::{NodeName, Slurm, SlurmNode};
+use super::{
+    facts::{NodeName, Slurm, SlurmNode},
+    registrations::Registrations,
+};
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// slurmrestd is kept busy by our lists for at most one part in this many.
@@ -120,6 +123,7 @@ impl Mirror {
     /// Keeps the copy until stopped; `changed` is called after every difference.
     pub async fn keep(&self, client: &Client, changed: impl Fn(), stop: CancellationToken) {
         let mut since = None;
+        let mut registrations = Registrations::default();
         loop {
             let started = Instant::now();
             let asked = self.clock.now();
@@ -127,6 +131,7 @@ impl Mirror {
                 () = stop.cancelled() => return,
                 answer = client.nodes(since) => answer,
             };
+            let answered = answer.is_ok();
             let pause = match answer {
                 Ok(Fetched::Unchanged) => {
                     if self.confirm(asked) {
@@ -150,6 +155,13 @@ impl Mirror {
                     PERIOD
                 }
             };
+            if answered {
+                let nodes = Arc::clone(&self.view.read().nodes);
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = registrations.write_down(client, &nodes) => {}
+                }
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}

@@ -7,3 +7,4 @@ pub mod jobs;
 pub mod meter;
 pub mod mirror;
 pub mod mirrors;
+mod registrations;
