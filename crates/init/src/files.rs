@@ -138,8 +138,13 @@ impl Files {
                     .map(move |file| (name, file))
                     .collect::<Vec<_>>()
             })
-            .find(|(_, file)| !self.0.contains_key(file))
+            .find(|(_, file)| !self.has(file))
             .map(|(name, file)| format!("{name} includes {file}, which is not there"))
+    }
+
+    /// Whether slurmctld finds it: beside the others, or anywhere in its container.
+    fn has(&self, file: &str) -> bool {
+        self.0.contains_key(file) || (file.starts_with('/') && Path::new(file).exists())
     }
 }
 
@@ -154,13 +159,13 @@ fn hex(bytes: &[u8]) -> String {
     digits.concat()
 }
 
-/// What a text includes by plain names; others lead out of our sight.
+/// What a text includes, as far as the names say it.
 fn included(text: &str) -> impl Iterator<Item = String> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let include = words.next()?.eq_ignore_ascii_case("include");
         let file = words.next()?;
-        let plain = !file.starts_with('/') && !file.contains(['*', '%', '=']);
+        let plain = !file.contains(['*', '%', '=']);
         (include && plain).then(|| file.to_owned())
     })
 }

@@ -284,7 +284,7 @@ fn includes(path: &Path, document: &Document, report: &mut Report) {
                 report,
                 path,
                 format!(
-                    "{origin}: no ConfigMap of configFileRefs has the file {file}; slurmctld ends without it"
+                    "{origin}: no ConfigMap of configFileRefs has the file {file}; the configuration waits until one has it"
                 ),
             );
         }

@@ -125,6 +125,17 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     slurm.space.kubectl(&rolled_out)?;
     slurm.wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")?;
 
+    // slurmctld would wait a minute for it, twice, and serve nobody meanwhile.
+    slurm.add_conf(&installed, "MinJobAge=88\nInclude /no/such/file")?;
+    eventually("what is said of a file that is not there", || {
+        let said = slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
+        ensure!(said.contains("/no/such/file, which is not there"), "{said}");
+        Ok(())
+    })?;
+    slurm.add_conf(&installed, "MinJobAge=88\nInclude gpus.conf")?;
+    let said = slurm.wait_condition(CONTROLLER, "Degraded", "True", "ReferenceMissing")?;
+    ensure!(said.contains("spec.configFileRefs"), "{said}");
+
     slurm.add_conf(&installed, "MinJobAge=99")?;
     // slurmctld starts anew for what nobody knows, and once more without it.
     eventually("the correction is in use", || {

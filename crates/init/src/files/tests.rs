@@ -87,7 +87,9 @@ fn parameters_are_read_as_slurm_reads_them(#[case] text: &str, #[case] expected:
 #[case::nothing(&[("gres.conf", "")], Some("there is no slurm.conf"))]
 #[case::missing(&[("slurm.conf", "x=1\n  INCLUDE  a.conf # ours")], Some("slurm.conf includes a.conf, which is not there"))]
 #[case::by_another(&[("slurm.conf", "Include a.conf"), ("a.conf", "Include b")], Some("a.conf includes b, which is not there"))]
-#[case::out_of_sight(&[("slurm.conf", "Include /a\nInclude *.conf\nInclude %c.conf\n#Include b\nIncluded x")], None)]
+#[case::elsewhere(&[("slurm.conf", "Include /dev/null")], None)]
+#[case::not_elsewhere(&[("slurm.conf", "Include /no/such")], Some("slurm.conf includes /no/such, which is not there"))]
+#[case::out_of_sight(&[("slurm.conf", "Include *.conf\nInclude %c.conf\n#Include b\nIncluded x")], None)]
 #[case::not_slurms(&[("slurm.conf", ""), ("job_submit.lua", "include me")], None)]
 fn a_missing_file_is_seen_before_slurmctld_waits_for_it(
     #[case] list: &[(&str, &str)],

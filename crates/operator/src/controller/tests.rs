@@ -236,6 +236,19 @@ fn an_external_slurmctld_has_only_a_configuration() {
 }
 
 #[test]
+fn a_file_that_nobody_brings_is_not_included() {
+    let includes = |line: &str| children(&observed(json!({ "extraConf": line }))).map(drop);
+    let problem = includes("Include /opt/site.conf\nInclude gpus.conf").unwrap_err();
+    assert_eq!(
+        problem.message,
+        "spec.extraConf line 2: Include gpus.conf: no ConfigMap of spec.configFileRefs has a file of this name; add it there, \
+         or take the line away"
+    );
+    // What is in the image only slurmctld's own container can tell.
+    assert_eq!(includes("Include /opt/site.conf"), Ok(()));
+}
+
+#[test]
 fn what_is_missing_is_named_and_nothing_is_built() {
     let mut observed = observed(json!({ "accountingRef": { "name": "db" } }));
     let message = |observed: &Observed| children(observed).unwrap_err().message;

@@ -7,8 +7,10 @@ use keelson_api::{
     references::{ConfigMapKeySelector, LocalObjectReference, SecretKeySelector},
     well_known::{file, port, slurm},
 };
-use slurm_conf::slurm_conf::{
-    AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf,
+use slurm_conf::{
+    catalogue::File,
+    slurm_conf::{AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf},
+    syntax::parse,
 };
 
 use super::observe::Observed;
@@ -165,6 +167,9 @@ fn internal(
         extra_conf,
         included_files: texts,
     };
+    if let Some(problem) = missing_include(&conf) {
+        return Err(problem);
+    }
     Ok(Validated::Internal(Box::new(Internal {
         conf,
         cgroup_conf: !config_files.contains(file::CGROUP_CONF),
@@ -177,6 +182,20 @@ fn internal(
         config_maps,
         state,
     })))
+}
+
+/// slurmctld waits a minute for a file that is not there and then ends; only what lies elsewhere in its image is out of our sight.
+fn missing_include(conf: &SlurmConf) -> Option<Problem> {
+    // What cannot be read is told with the reason when the file is rendered.
+    let document = parse(File::Slurm, &conf.extra_conf, &conf.included_files).ok()?;
+    let (origin, file) = document
+        .includes
+        .into_iter()
+        .find(|(_, file)| !file.starts_with('/'))?;
+    Some(Problem::missing(format!(
+        "spec.extraConf {origin}: Include {file}: no ConfigMap of spec.configFileRefs has a file of this name; add it there, or \
+         take the line away"
+    )))
 }
 
 fn accounting_host(accounting: &Accounting) -> Result<AccountingHost, Problem> {
