@@ -262,3 +262,27 @@ fn slurmrestd_is_ready_while_it_reaches_slurmctld() -> Result<()> {
         .wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")
         .map(drop)
 }
+
+#[test]
+fn a_slurmctld_that_dies_comes_back_with_its_workers() -> Result<()> {
+    let slurm = Slurm::install_ready("dies", ONE_WORKER, 1)?;
+    let worker = slurm.nodes()?.pop_first().context("no worker")?;
+    // By itself slurmctld writes new workers down within five minutes.
+    eventually("the worker is written down", || {
+        let saved = format!("grep --quiet {worker} /var/spool/slurmctld/*/node_state");
+        slurm.controller(&["sh", "-c", &saved])
+    })?;
+    let before = slurm.pods("app.kubernetes.io/name=slurmctld")?;
+    let kill = "for it in /proc/[0-9]*; do \
+        if [ \"$(cat $it/comm)\" = slurmctld ]; then kill -9 ${it#/proc/}; fi; done";
+    // The end of the container ends the command, too.
+    let _ = slurm.controller(&["bash", "-c", kill]);
+    eventually("slurmctld was started again", || {
+        let now = slurm.pods("app.kubernetes.io/name=slurmctld")?;
+        ensure!(now != before, "{now:?}");
+        Ok(())
+    })?;
+    slurm.wait_idle(1)?;
+    let job = slurm.sbatch(&[], "srun hostname")?;
+    slurm.wait_job(&job, "COMPLETED").map(drop)
+}
