@@ -41,7 +41,8 @@ fn controller(patch: &Value) -> Controller {
     object(
         "Controller",
         &patched(
-            json!({ "slurmKeyRef": key("slurm"), "jwtKeyRef": key("jwt") }),
+            json!({ "slurmKeyRef": key("slurm"), "jwtKeyRef": key("jwt"),
+                "slurmctld": { "image": "slurmctld" }, "logfile": { "image": "alpine" } }),
             patch,
         ),
     )
@@ -50,7 +51,10 @@ fn controller(patch: &Value) -> Controller {
 fn nodeset(patch: &Value) -> NodeSet {
     object(
         "NodeSet",
-        &patched(json!({ "controllerRef": { "name": "slurm" } }), patch),
+        &patched(
+            json!({ "controllerRef": { "name": "slurm" }, "slurmd": { "image": "slurmd" }, "logfile": { "image": "alpine" } }),
+            patch,
+        ),
     )
 }
 
@@ -58,14 +62,15 @@ fn loginset(patch: &Value) -> LoginSet {
     object(
         "LoginSet",
         &patched(
-            json!({ "controllerRef": { "name": "slurm" }, "sssdConfRef": key("sssd") }),
+            json!({ "controllerRef": { "name": "slurm" }, "sssdConfRef": key("sssd"),
+                "login": { "image": "login" }, "initconf": { "image": "login" } }),
             patch,
         ),
     )
 }
 
 fn accounting(patch: &Value) -> Accounting {
-    let base = json!({ "slurmKeyRef": key("slurm"), "jwtKeyRef": key("jwt"),
+    let base = json!({ "slurmKeyRef": key("slurm"), "jwtKeyRef": key("jwt"), "slurmdbd": { "image": "slurmdbd" },
         "storageConfig": { "host": "mariadb", "passwordKeyRef": key("db") } });
     object("Accounting", &patched(base, patch))
 }
@@ -73,7 +78,10 @@ fn accounting(patch: &Value) -> Accounting {
 fn restapi(patch: &Value) -> RestApi {
     object(
         "RestApi",
-        &patched(json!({ "controllerRef": { "name": "slurm" } }), patch),
+        &patched(
+            json!({ "controllerRef": { "name": "slurm" }, "slurmrestd": { "image": "slurmrestd" } }),
+            patch,
+        ),
     )
 }
 
@@ -174,8 +182,8 @@ fn refused_at<K: Validate>(object: &K, expected: &str) {
     "spec.template.spec.containers[0].tty")]
 #[case::pod_container_without_a_name(json!({"template": {"spec": {"containers": [{"image": "a"}]}}}),
     "spec.template.spec.containers[0].name")]
-#[case::pod_two_containers_of_one_name(json!({"template": {"spec": {"containers": [{"name": "a"}],
-    "initContainers": [{"name": "a"}]}}}), "spec.template.spec.initContainers[0].name")]
+#[case::pod_two_containers_of_one_name(json!({"template": {"spec": {"containers": [{"name": "a", "image": "a"}],
+    "initContainers": [{"name": "a", "image": "a"}]}}}), "spec.template.spec.initContainers[0].name")]
 #[case::pod_our_container_merges(json!({"template": {"spec": {"containers": [{"name": "slurmctld"}]}}}), "")]
 #[case::pod_our_init_container_among_the_others(json!({"template": {"spec": {"containers": [{"name": "logfile"}]}}}),
     "spec.template.spec.containers[0].name")]
@@ -189,17 +197,60 @@ fn controllers(#[case] patch: Value, #[case] path: &str) {
 
 #[test]
 fn a_controller_without_keys_is_refused_twice() {
-    let bare: Controller = object("Controller", &json!({}));
+    let images = json!({ "slurmctld": { "image": "slurmctld" }, "logfile": { "image": "alpine" } });
+    let bare: Controller = object("Controller", &images);
     assert_eq!(paths(&validate(&bare)), ["spec.slurmKeyRef", "spec.jwtKeyRef"]);
     let old_name: Controller = object(
         "Controller",
-        &json!({ "slurmKeyRef": key("slurm"), "jwtHs256KeyRef": key("jwt") }),
+        &patched(
+            json!({ "slurmKeyRef": key("slurm"), "jwtHs256KeyRef": key("jwt") }),
+            &images,
+        ),
     );
     refused_at(&old_name, "");
 }
 
+/// As container runtimes read them.
+#[rstest]
+#[case("alpine", true)]
+#[case("slurm/slurmd:26.05-ubuntu24.04", true)]
+#[case("ghcr.io/slinkyproject/slurmd:26.05", true)]
+#[case("localhost:5000/a_b/c__d-e.f", true)]
+#[case("[fd00::1]:5000/slurmd", true)]
+#[case(
+    "a@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    true
+)]
+#[case(
+    "a:b@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    true
+)]
+#[case("foo bar", false)]
+#[case(" foo", false)]
+#[case("Slurm/slurmd", false)]
+#[case("a:", false)]
+#[case("a:b:c", false)]
+#[case("a@sha256:12", false)]
+#[case("a@b", false)]
+#[case("a//b", false)]
+#[case("/a", false)]
+#[case("https://example.org/a", false)]
+#[case("a\n", false)]
+fn images(#[case] image: &str, #[case] right: bool) {
+    let path = if right { "" } else { "spec.slurmd.image" };
+    refused_at(&nodeset(&json!({ "slurmd": { "image": image } })), path);
+}
+
 #[rstest]
 #[case::minimal(json!({}), "")]
+#[case::no_image(json!({"slurmd": {"image": null}}), "spec.slurmd.image")]
+#[case::an_empty_image(json!({"logfile": {"image": ""}}), "spec.logfile.image")]
+#[case::an_image_in_the_template(json!({"slurmd": {"image": null},
+    "template": {"spec": {"containers": [{"name": "slurmd", "image": "a"}]}}}), "")]
+#[case::an_image_of_another_container(json!({"slurmd": {"image": null},
+    "template": {"spec": {"containers": [{"name": "mine", "image": "a"}]}}}), "spec.slurmd.image")]
+#[case::a_container_without_an_image(json!({"template": {"spec": {"initContainers": [{"name": "mine"}]}}}),
+    "spec.template.spec.initContainers[0].image")]
 #[case::no_controller(json!({"controllerRef": {"name": ""}}), "spec.controllerRef.name")]
 #[case::negative_replicas(json!({"replicas": -1}), "spec.replicas")]
 #[case::no_replicas(json!({"replicas": 0}), "")]
@@ -217,6 +268,9 @@ fn a_controller_without_keys_is_refused_twice() {
     "spec.updateStrategy.rollingUpdate.maxUnavailable")]
 #[case::unavailable_number_as_text(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "3"}}}),
     "spec.updateStrategy.rollingUpdate.maxUnavailable")]
+#[case::unavailable_more_than_all(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "101%"}}}),
+    "spec.updateStrategy.rollingUpdate.maxUnavailable")]
+#[case::unavailable_all(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}), "")]
 #[case::unavailable(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "25%"}}}), "")]
 #[case::unavailable_one(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}), "")]
 #[case::rollout_partition(json!({"updateStrategy": {"rollingUpdate": {"partition": -1}}}),
@@ -249,16 +303,6 @@ fn a_controller_without_keys_is_refused_twice() {
 #[case::hostname_too_long(json!({"template": {"spec": {"hostname": "a".repeat(62)}}, "replicas": 100}),
     "spec.template.spec.hostname")]
 #[case::hostname_just_fits(json!({"template": {"spec": {"hostname": "a".repeat(61)}}, "replicas": 100}), "")]
-#[case::extra_conf(json!({"extraConf": "Gres=gpu:h100:8(S:0-1) Weight=10\nFeatures=a,b\n"}), "")]
-#[case::extra_conf_word(json!({"extraConf": "Weight"}), "spec.extraConf")]
-#[case::extra_conf_quote(json!({"extraConf": "A=b'c"}), "spec.extraConf")]
-#[case::extra_conf_runs(json!({"extraConf": "A=$(reboot)"}), "spec.extraConf")]
-#[case::extra_conf_backtick(json!({"extraConf": "A=`id`"}), "spec.extraConf")]
-#[case::extra_conf_semicolon(json!({"extraConf": "A=1;reboot"}), "spec.extraConf")]
-#[case::extra_conf_comment(json!({"extraConf": "A=1 #x"}), "spec.extraConf")]
-#[case::extra_conf_key(json!({"extraConf": "A-B=1"}), "spec.extraConf")]
-#[case::extra_conf_empty_key(json!({"extraConf": "=1"}), "spec.extraConf")]
-#[case::extra_conf_node_name(json!({"extraConf": "nodename=x"}), "spec.extraConf")]
 #[case::partition(json!({"partition": {"enabled": true, "config": "State=UP Default=YES"}}), "")]
 #[case::partition_line_break(json!({"partition": {"enabled": true, "config": "State=UP\rSlurmUser=root"}}), "spec.partition.config")]
 #[case::partition_empty(json!({"partition": {"enabled": true, "config": ""}}), "spec.partition.config")]
@@ -298,6 +342,9 @@ fn a_nodeset_whose_name_makes_too_long_host_names_is_refused() {
 #[case::keys(json!({"rootSshAuthorizedKeys": "ssh-ed25519 AAAA a@b\n# note\n"}), "")]
 #[case::sshd_config(json!({"extraSshdConfig": "\u{1}"}), "spec.extraSshdConfig")]
 #[case::strategy(json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}}), "")]
+#[case::surge_of_twice_as_many(json!({"strategy": {"rollingUpdate": {"maxSurge": "200%"}}}), "")]
+#[case::unavailable_more_than_all(json!({"strategy": {"rollingUpdate": {"maxUnavailable": "200%"}}}),
+    "spec.strategy.rollingUpdate.maxUnavailable")]
 #[case::strategy_type(json!({"strategy": {"type": "BlueGreen"}}), "spec.strategy.type")]
 #[case::recreate_with_bounds(json!({"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}}), "spec.strategy.rollingUpdate")]
 #[case::strategy_stuck(json!({"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}}), "spec.strategy.rollingUpdate")]
@@ -327,7 +374,7 @@ fn accountings(#[case] patch: Value, #[case] path: &str) {
 fn an_accounting_without_a_database_is_refused() {
     let bare: Accounting = object(
         "Accounting",
-        &json!({ "slurmKeyRef": key("slurm"), "jwtKeyRef": key("jwt") }),
+        &json!({ "slurmKeyRef": key("slurm"), "jwtKeyRef": key("jwt"), "slurmdbd": { "image": "slurmdbd" } }),
     );
     refused_at(&bare, "spec.storageConfig");
 }
@@ -367,10 +414,11 @@ fn tokens(#[case] patch: Value, #[case] path: &str) {
 #[case::operator_label(validate(&controller(&json!({"template": {"metadata": {"labels": {"app.kubernetes.io/name": "x"}}}}))),
     "spec.template.metadata.labels[app.kubernetes.io/name]")]
 #[case::node_name(validate(&nodeset(&json!({"template": {"spec": {"nodeName": "n1"}}}))), "spec.template.spec.nodeName")]
+#[case::replicas_of_a_daemon_set(validate(&nodeset(&json!({"scalingMode": "DaemonSet", "replicas": 2}))), "spec.replicas")]
+#[case::padding_of_a_daemon_set(validate(&nodeset(&json!({"scalingMode": "DaemonSet", "ordinalPadding": 2}))), "spec.ordinalPadding")]
 #[case::pin(validate(&nodeset(&json!({"scalingMode": "DaemonSet", "pinToNode": true}))), "spec.pinToNode")]
 #[case::prune(validate(&nodeset(&json!({"pruneSlurmNodeRecords": "NodeNotFound"}))), "spec.pruneSlurmNodeRecords")]
 #[case::no_timeout(validate(&nodeset(&json!({"drain": {"onTimeout": "Cancel"}}))), "spec.drain.onTimeout")]
-#[case::twice_in_extra_conf(validate(&nodeset(&json!({"extraConf": "Gres=a gres=b"}))), "spec.extraConf")]
 #[case::nodes_in_partition(validate(&nodeset(&json!({"partition": {"enabled": true, "config": "Nodes=ALL"}}))), "spec.partition.config")]
 #[case::no_field_of_a_pod(validate(&nodeset(&json!({"template": {"spec": {"volumes": [{"name": "v", "emptyDri": {}}]}}}))), "spec.template.spec.volumes[0].emptyDri")]
 #[case::no_field_of_a_container(validate(&nodeset(&json!({"slurmd": {"imagePulPolicy": "Never"}}))), "spec.slurmd.imagePulPolicy")]

@@ -8,6 +8,7 @@ pub mod change;
 pub mod gres_conf;
 pub mod hostlist;
 pub mod merge;
+pub mod node_conf;
 pub mod sizing;
 pub mod slurm_conf;
 pub mod slurmdbd_conf;

@@ -132,6 +132,7 @@ fn nodeset(name: &str, replicas: u32) -> Value {
             "controllerRef": { "name": "slurm" }, "replicas": replicas, "extraConf": "Features=a,b Gres=gpu:8 Weight=10",
             "partition": { "enabled": true, "config": "State=UP MaxTime=UNLIMITED Default=NO" },
             "ssh": { "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" }, "extraSshdConfig": "LoginGraceTime 30" },
+            "logfile": { "image": "docker.io/library/alpine:latest" },
             "slurmd": {
                 "image": "ghcr.io/slinkyproject/slurmd:26.05-ubuntu24.04",
                 "resources": { "limits": { "cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8" } },
@@ -154,6 +155,8 @@ fn controller() -> Value {
         "metadata": { "name": "slurm", "namespace": NAMESPACE },
         "spec": {
             "slurmKeyRef": { "name": "slurm-key", "key": "slurm.key" }, "jwtKeyRef": { "name": "jwt-key", "key": "jwt.key" },
+            "slurmctld": { "image": "ghcr.io/slinkyproject/slurmctld:26.05-ubuntu24.04" },
+            "logfile": { "image": "docker.io/library/alpine:latest" },
             "extraConf": partitions.collect::<String>(), "persistence": { "enabled": true },
         },
     })

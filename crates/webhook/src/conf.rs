@@ -12,6 +12,7 @@ use slurm_conf::{
     catalogue::File,
     hostlist::Hostlist,
     merge::{Error, Finding, FindingKind, Rendered},
+    node_conf,
     slurm_conf::{
         AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf, render,
         render_external,
@@ -150,9 +151,24 @@ pub fn slurmdbd_conf(accounting: &Accounting, report: &mut Report) {
     });
     let path = Path::spec().field("extraConf");
     judge(&path, rendered, report);
-    let password = parse(File::Slurmdbd, &extra_conf, &BTreeMap::new())
-        .is_ok_and(|document| document.get("StoragePass").is_some());
-    if password {
+    let Ok(document) = parse(File::Slurmdbd, &extra_conf, &BTreeMap::new()) else {
+        return;
+    };
+    for (key, field) in [
+        ("StorageHost", "host"),
+        ("StoragePort", "port"),
+        ("StorageLoc", "database"),
+        ("StorageUser", "username"),
+    ] {
+        if document.get(key).is_some() {
+            warn(
+                report,
+                &path,
+                format!("{key} takes the place of storageConfig.{field}: write it there"),
+            );
+        }
+    }
+    if document.get("StoragePass").is_some() {
         warn(
             report,
             &path,
@@ -164,6 +180,22 @@ pub fn slurmdbd_conf(accounting: &Accounting, report: &mut Report) {
 /// The user's part of `sshd_config`.
 pub fn sshd(path: &Path, role: sshd_config::Role, extra: Option<&str>, report: &mut Report) {
     judge(path, sshd_config::render(role, extra.unwrap_or_default()), report);
+}
+
+/// What workers register with.
+pub fn node_parameters(path: &Path, extra_conf: &str, report: &mut Report) {
+    match node_conf::parse(extra_conf) {
+        Ok(conf) => {
+            for note in conf.notes {
+                warn(report, path, note.to_string());
+            }
+        }
+        Err(faults) => {
+            for fault in faults {
+                refuse(report, path, fault.to_string(), fault.remedy());
+            }
+        }
+    }
 }
 
 /// The rest of a partition's line.

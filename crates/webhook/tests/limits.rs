@@ -58,6 +58,7 @@ fn controller_with_files() -> Value {
         "spec": {
             "slurmKeyRef": { "name": "k", "key": "k" }, "jwtKeyRef": { "name": "k", "key": "j" },
             "configFileRefs": [{ "name": "files" }],
+            "slurmctld": { "image": "slurmctld" }, "logfile": { "image": "alpine" },
         },
     })
 }

@@ -2,6 +2,7 @@
 
 use crate::accounting::{Accounting, AccountingSpec, StorageConfig};
 use crate::validate::path::Path;
+use crate::validate::pods::{Own, Pod};
 use crate::validate::references::{self, Keys};
 use crate::validate::report::Report;
 use crate::validate::{Validate, pods, text};
@@ -32,8 +33,12 @@ impl Validate for Accounting {
             jwks_key: jwks_key_ref.as_ref(),
         }
         .check("slurmdbd", report);
-        pods::container(&spec.field("slurmdbd"), slurmdbd.as_ref(), report);
-        pods::template(template.as_ref(), (&[container::SLURMDBD], &[]), report);
+        Pod {
+            containers: &[Own::new(container::SLURMDBD, slurmdbd.as_ref(), !external)],
+            init_containers: &[],
+            template: template.as_ref(),
+        }
+        .check(report);
         match storage_config {
             _ if *external => {}
             Some(storage) => database(storage, report),

@@ -3,6 +3,7 @@
 use crate::controller::{ClaimPolicy, Controller, ControllerSpec, Persistence};
 use crate::references::LocalObjectReference;
 use crate::validate::path::Path;
+use crate::validate::pods::{Own, Pod};
 use crate::validate::references::{self, Keys};
 use crate::validate::report::Report;
 use crate::validate::{Validate, pods, text};
@@ -30,7 +31,7 @@ impl Validate for Controller {
             external_config,
             ha: _,
             slurmctld,
-            inplace_reconfigure: _,
+            inplace_reconfigure,
             reconfigure,
             logfile,
             template,
@@ -58,21 +59,20 @@ impl Validate for Controller {
         if let Some(accounting) = accounting_ref {
             references::local(&spec.field("accountingRef"), accounting, "Accounting", report);
         }
-        for (field, override_) in [
-            ("slurmctld", slurmctld),
-            ("reconfigure", reconfigure),
-            ("logfile", logfile),
-        ] {
-            pods::container(&spec.field(field), override_.as_ref(), report);
+        let runs = !external;
+        Pod {
+            containers: &[Own::new(container::SLURMCTLD, slurmctld.as_ref(), runs)],
+            init_containers: &[
+                Own::new(
+                    container::RECONFIGURE,
+                    reconfigure.as_ref(),
+                    runs && *inplace_reconfigure,
+                ),
+                Own::new(container::LOGFILE, logfile.as_ref(), runs),
+            ],
+            template: template.as_ref(),
         }
-        pods::template(
-            template.as_ref(),
-            (
-                &[container::SLURMCTLD],
-                &[container::RECONFIGURE, container::LOGFILE],
-            ),
-            report,
-        );
+        .check(report);
         text::lines(&spec.field("extraConf"), extra_conf.as_deref(), report);
         for (field, refs) in [
             ("configFileRefs", config_file_refs),

@@ -3,6 +3,7 @@
 use crate::loginset::{DeploymentStrategy, LoginSet, LoginSetSpec};
 use crate::scalars::IntOrString;
 use crate::validate::path::Path;
+use crate::validate::pods::{Own, Pod};
 use crate::validate::report::Report;
 use crate::validate::{Validate, pods, references, text};
 use crate::well_known::container;
@@ -25,13 +26,12 @@ impl Validate for LoginSet {
         } = &self.spec;
         references::local(&spec.field("controllerRef"), controller_ref, "Controller", report);
         text::not_negative(&spec.field("replicas"), *replicas, report);
-        pods::container(&spec.field("login"), login.as_ref(), report);
-        pods::container(&spec.field("initconf"), initconf.as_ref(), report);
-        pods::template(
-            template.as_ref(),
-            (&[container::LOGIN], &[container::INITCONF]),
-            report,
-        );
+        Pod {
+            containers: &[Own::new(container::LOGIN, login.as_ref(), true)],
+            init_containers: &[Own::new(container::INITCONF, initconf.as_ref(), true)],
+            template: template.as_ref(),
+        }
+        .check(report);
         authorized_keys(root_ssh_authorized_keys.as_deref(), report);
         text::lines(
             &spec.field("extraSshdConfig"),
@@ -117,6 +117,9 @@ fn deployment_strategy(strategy: &DeploymentStrategy, report: &mut Report) {
         if let Some(bound) = bound {
             text::number_or_percent(&path.field(field), bound, 0, report);
         }
+    }
+    if let Some(bound) = &bounds.max_unavailable {
+        text::at_most_all(&path.field("maxUnavailable"), bound, report);
     }
     let is_zero = |bound: &Option<IntOrString>| bound.as_ref().is_some_and(|b| b.scaled_up(100) == Ok(0));
     if is_zero(&bounds.max_surge) && is_zero(&bounds.max_unavailable) {

@@ -13,6 +13,7 @@ use crate::nodeset::{
 use crate::overrides::RawObject;
 use crate::scalars::Amount;
 use crate::validate::path::Path;
+use crate::validate::pods::{Own, Pod};
 use crate::validate::report::Report;
 use crate::validate::{Validate, pods, references, text};
 use crate::well_known::container;
@@ -28,7 +29,8 @@ impl Validate for NodeSet {
             ssh,
             logfile,
             template,
-            extra_conf,
+            // Judged by what Slurm takes, where that is known.
+            extra_conf: _,
             partition,
             volume_claim_templates,
             update_strategy,
@@ -61,18 +63,16 @@ impl Validate for NodeSet {
                 "write 1 or more, or leave it out",
             );
         }
-        pods::container(&spec.field("slurmd"), slurmd.as_ref(), report);
-        pods::container(&spec.field("logfile"), logfile.as_ref(), report);
-        pods::template(
-            template.as_ref(),
-            (&[container::SLURMD], &[container::LOGFILE]),
-            report,
-        );
+        Pod {
+            containers: &[Own::new(container::SLURMD, slurmd.as_ref(), true)],
+            init_containers: &[Own::new(container::LOGFILE, logfile.as_ref(), true)],
+            template: template.as_ref(),
+        }
+        .check(report);
         hostnames(self, report);
         if let Some(ssh) = ssh {
             ssh_access(ssh, report);
         }
-        node_parameters(extra_conf.as_deref().unwrap_or_default(), report);
         if let Some(partition) = partition {
             partition_line(partition, report);
         }
@@ -98,8 +98,24 @@ impl Validate for NodeSet {
             }
         }
         match scaling_mode {
-            ScalingMode::DaemonSet if *pin_to_node => {
-                report.warn(&spec.field("pinToNode"), "has no effect in DaemonSet mode");
+            ScalingMode::DaemonSet => {
+                for (field, written, why) in [
+                    // The API server writes 1 where nobody wrote anything.
+                    (
+                        "replicas",
+                        *replicas != 1,
+                        "there is one worker on each node that fits",
+                    ),
+                    ("ordinalPadding", *ordinal_padding > 0, "workers have no ordinals"),
+                    ("pinToNode", *pin_to_node, "workers stay where they are"),
+                ] {
+                    if written {
+                        report.warn(
+                            &spec.field(field),
+                            format!("has no effect in DaemonSet mode: {why}"),
+                        );
+                    }
+                }
             }
             ScalingMode::StatefulSet if *prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound => {
                 report.warn(
@@ -107,7 +123,7 @@ impl Validate for NodeSet {
                     "has no effect in StatefulSet mode",
                 );
             }
-            _ => {}
+            ScalingMode::StatefulSet => {}
         }
     }
 
@@ -222,51 +238,6 @@ fn ssh_access(ssh: &Ssh, report: &mut Report) {
     }
 }
 
-/// `Key=Value` pairs that become `slurmd --conf '…'`.
-fn node_parameters(extra_conf: &str, report: &mut Report) {
-    let path = Path::spec().field("extraConf");
-    let mut seen: Vec<String> = Vec::new();
-    for pair in extra_conf.split_whitespace() {
-        if !text::word(&path, pair, report) {
-            continue;
-        }
-        let Some((key, value)) = pair.split_once('=') else {
-            report.refuse(
-                &path,
-                format!("{pair:?} is not a Key=Value pair"),
-                "write Key=Value with blanks between pairs",
-            );
-            continue;
-        };
-        if key.is_empty() || !key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            report.refuse(
-                &path,
-                format!("{key:?} is not a node parameter"),
-                "write a key of letters and digits",
-            );
-        }
-        if value.is_empty() {
-            report.warn(&path, format!("{key} has no value"));
-        }
-        let lower = key.to_ascii_lowercase();
-        if lower == "nodename" {
-            report.refuse(
-                &path,
-                "NodeName is the worker's host name",
-                "leave it out; set template.spec.hostname instead",
-            );
-        }
-        let adds_up = matches!(lower.as_str(), "feature" | "features");
-        if seen.contains(&lower) && !adds_up {
-            report.warn(
-                &path,
-                format!("{key} is there twice; the values are joined with a comma"),
-            );
-        }
-        seen.push(lower);
-    }
-}
-
 fn partition_line(partition: &Partition, report: &mut Report) {
     let path = Path::spec().field("partition").field("config");
     let Some(config) = &partition.config else { return };
@@ -333,7 +304,9 @@ fn update(strategy: &UpdateStrategy, mode: ScalingMode, report: &mut Report) {
     let path = Path::spec().field("updateStrategy");
     if let Some(rolling) = &strategy.rolling_update {
         let path = path.field("rollingUpdate");
-        text::number_or_percent(&path.field("maxUnavailable"), &rolling.max_unavailable, 1, report);
+        let at = path.field("maxUnavailable");
+        text::number_or_percent(&at, &rolling.max_unavailable, 1, report);
+        text::at_most_all(&at, &rolling.max_unavailable, report);
         if let Some(partition) = rolling.partition {
             text::not_negative(&path.field("partition"), partition, report);
             if mode == ScalingMode::DaemonSet {

@@ -79,16 +79,125 @@ fn directives(path: &Path, map: &serde_json::Map<String, Value>, report: &mut Re
     }
 }
 
-/// The override of one of the operator's containers.
-pub(crate) fn container(path: &Path, raw: Option<&RawObject>, report: &mut Report) {
-    let Some(raw) = raw else { return };
-    let Some(typed) = read::<Container>(path, raw, "container", report) else {
-        return;
-    };
-    if raw.0.contains_key("name") {
-        container_name(&path.field("name"), &typed.name, report);
+/// One of the operator's containers. The field that changes it has its name.
+pub(crate) struct Own<'a> {
+    name: &'a str,
+    written: Option<&'a RawObject>,
+    /// Whether pods have it at all.
+    runs: bool,
+}
+
+/// What users write over a pod: over each of the operator's containers, and over the whole.
+pub(crate) struct Pod<'a> {
+    pub(crate) containers: &'a [Own<'a>],
+    pub(crate) init_containers: &'a [Own<'a>],
+    pub(crate) template: Option<&'a PodTemplate>,
+}
+
+impl Pod<'_> {
+    pub(crate) fn check(&self, report: &mut Report) {
+        let spec = self.template.and_then(|written| template(written, report));
+        if let Some(spec) = &spec {
+            self.containers(spec, report);
+        }
+        let (main, init): (&[Container], &[Container]) = match &spec {
+            Some(spec) => (
+                &spec.containers,
+                spec.init_containers.as_deref().unwrap_or_default(),
+            ),
+            None => (&[], &[]),
+        };
+        for (own, list) in [(self.containers, main), (self.init_containers, init)] {
+            for own in own {
+                own.check(list, report);
+            }
+        }
     }
-    container_fields(path, &typed, report);
+
+    /// The containers of the user's pod template: changes to the operator's, and the user's own.
+    fn containers(&self, spec: &PodSpec, report: &mut Report) {
+        let path = Path::spec().field("template").field("spec");
+        let init = spec.init_containers.as_deref().unwrap_or_default();
+        let mut seen: Vec<&str> = Vec::new();
+        for (field, list, own, (elsewhere, others)) in [
+            (
+                "containers",
+                spec.containers.as_slice(),
+                self.containers,
+                ("initContainers", self.init_containers),
+            ),
+            (
+                "initContainers",
+                init,
+                self.init_containers,
+                ("containers", self.containers),
+            ),
+        ] {
+            for (index, container) in list.iter().enumerate() {
+                let at = path.field(field).index(index);
+                let name = container.name.as_str();
+                container_name(&at.field("name"), name, report);
+                container_fields(&at, container, report);
+                if seen.contains(&name) {
+                    report.refuse(
+                        &at.field("name"),
+                        format!("{name:?} is there twice"),
+                        "give each its own name",
+                    );
+                }
+                seen.push(name);
+                if others.iter().any(|other| other.name == name) {
+                    report.refuse(
+                        &at.field("name"),
+                        format!("the operator has a container {name:?} in {elsewhere}"),
+                        format!("write it under {elsewhere} to change that one, or give it another name"),
+                    );
+                } else if own.iter().all(|own| own.name != name)
+                    && container.image.as_ref().is_none_or(String::is_empty)
+                {
+                    report.refuse(
+                        &at.field("image"),
+                        "is missing",
+                        format!("write the image to run {name} from"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Own<'a> {
+    pub(crate) fn new(name: &'a str, written: Option<&'a RawObject>, runs: bool) -> Self {
+        Self { name, written, runs }
+    }
+
+    /// `template` has the containers of the user's pod template, which may change this one too.
+    fn check(&self, template: &[Container], report: &mut Report) {
+        let path = Path::spec().field(self.name);
+        let mut typed = None;
+        if let Some(raw) = self.written {
+            let Some(read) = read::<Container>(&path, raw, "container", report) else {
+                return;
+            };
+            if raw.0.contains_key("name") {
+                container_name(&path.field("name"), &read.name, report);
+            }
+            container_fields(&path, &read, report);
+            typed = Some(read);
+        }
+        let has_image =
+            |container: &Container| container.image.as_ref().is_some_and(|image| !image.is_empty());
+        let in_template = template
+            .iter()
+            .any(|container| container.name == self.name && has_image(container));
+        if self.runs && !in_template && !typed.as_ref().is_some_and(has_image) {
+            report.refuse(
+                &path.field("image"),
+                "is missing: there is no default, and no pod can be made without it",
+                format!("write the image to run {} from", self.name),
+            );
+        }
+    }
 }
 
 fn container_name(path: &Path, name: &str, report: &mut Report) {
@@ -102,6 +211,15 @@ fn container_name(path: &Path, name: &str, report: &mut Report) {
 }
 
 fn container_fields(path: &Path, container: &Container, report: &mut Report) {
+    if let Some(image) = container.image.as_deref().filter(|image| !image.is_empty())
+        && !is_image(image)
+    {
+        report.refuse(
+            &path.field("image"),
+            format!("{image:?} cannot be the name of an image"),
+            "write [registry/]name[:tag][@digest], such as registry.example.org/slurm/slurmd:26.05",
+        );
+    }
     if let Some(resources) = &container.resources {
         let path = path.field("resources");
         quantities(&path.field("limits"), resources.limits.as_ref(), report);
@@ -116,6 +234,48 @@ fn container_fields(path: &Path, container: &Container, report: &mut Report) {
             );
         }
     }
+}
+
+/// `[registry[:port]/]name[:tag][@algorithm:digest]`, as container runtimes read it.
+fn is_image(text: &str) -> bool {
+    let word = |part: &str, also: &[char]| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || also.contains(&c))
+    };
+    let (rest, digest) = match text.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest)),
+        None => (text, None),
+    };
+    let has_digest = digest.is_none_or(|digest| {
+        digest.split_once(':').is_some_and(|(algorithm, hash)| {
+            word(algorithm, &['+', '.', '_', '-'])
+                && hash.len() >= 32
+                && hash.chars().all(|c| c.is_ascii_hexdigit())
+        })
+    });
+    // A colon before the last slash is that of the registry's port.
+    let (name, tag) = match rest.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+        _ => (rest, None),
+    };
+    let has_tag = tag.is_none_or(|tag| tag.len() <= 128 && word(tag, &['_', '.', '-']));
+    let (registry, path) = match name.split_once('/') {
+        Some((first, path)) if first.contains(['.', ':', '[']) || first == "localhost" => (Some(first), path),
+        _ => (None, name),
+    };
+    let has_registry = registry.is_none_or(|host| {
+        host.chars()
+            .all(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(c))
+    });
+    let component = |part: &str| {
+        let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        part.starts_with(edge)
+            && part.ends_with(edge)
+            && part.chars().all(|c| edge(c) || matches!(c, '.' | '_' | '-'))
+    };
+    has_digest && has_tag && has_registry && path.split('/').all(component)
 }
 
 pub(crate) fn quantities(path: &Path, map: Option<&BTreeMap<String, Quantity>>, report: &mut Report) {
@@ -138,9 +298,8 @@ fn quantity_text(path: &Path, text: &str, report: &mut Report) {
     }
 }
 
-/// The changes to a pod. `ours` are the names of the operator's containers and of its init containers.
-pub(crate) fn template(template: Option<&PodTemplate>, ours: (&[&str], &[&str]), report: &mut Report) {
-    let Some(template) = template else { return };
+/// The changes to a pod as a whole; gives back those to its spec.
+fn template(template: &PodTemplate, report: &mut Report) -> Option<PodSpec> {
     let path = Path::spec().field("template");
     if let Some(written) = &template.metadata {
         metadata(&path.field("metadata"), written, report);
@@ -155,14 +314,10 @@ pub(crate) fn template(template: Option<&PodTemplate>, ours: (&[&str], &[&str]),
         }
     }
     let path = path.field("spec");
-    let Some(spec) = template
+    let spec = template
         .spec
         .as_ref()
-        .and_then(|raw| read::<PodSpec>(&path, raw, "pod", report))
-    else {
-        return;
-    };
-    containers(&path, &spec, ours, report);
+        .and_then(|raw| read::<PodSpec>(&path, raw, "pod", report))?;
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
         let path = path.field("volumes").index(index);
         if !text::is_dns_label(&volume.name) {
@@ -176,52 +331,24 @@ pub(crate) fn template(template: Option<&PodTemplate>, ours: (&[&str], &[&str]),
             quantity_text(&path.field("emptyDir").field("sizeLimit"), &size.0, report);
         }
     }
-    if spec.node_name.is_some_and(|name| !name.is_empty()) {
+    if spec.node_name.as_ref().is_some_and(|name| !name.is_empty()) {
         report.warn(
             &path.field("nodeName"),
             "pods would pass by the scheduler; use nodeSelector or affinity",
         );
     }
-    if spec.restart_policy.is_some_and(|policy| policy != "Always") {
+    if spec
+        .restart_policy
+        .as_ref()
+        .is_some_and(|policy| policy != "Always")
+    {
         report.refuse(
             &path.field("restartPolicy"),
             "the daemons must be restarted",
             "write Always, or leave it out",
         );
     }
-}
-
-fn containers(path: &Path, spec: &PodSpec, ours: (&[&str], &[&str]), report: &mut Report) {
-    let main: Vec<&Container> = spec.containers.iter().collect();
-    let init: Vec<&Container> = spec.init_containers.iter().flatten().collect();
-    let mut seen: Vec<&str> = Vec::new();
-    for (field, list, other_lists_names) in [("containers", main, ours.1), ("initContainers", init, ours.0)] {
-        for (index, container) in list.into_iter().enumerate() {
-            let at = path.field(field).index(index);
-            container_name(&at.field("name"), &container.name, report);
-            container_fields(&at, container, report);
-            if seen.contains(&container.name.as_str()) {
-                report.refuse(
-                    &at.field("name"),
-                    format!("{:?} is there twice", container.name),
-                    "give each its own name",
-                );
-            }
-            if other_lists_names.contains(&container.name.as_str()) {
-                let other = if field == "containers" {
-                    "initContainers"
-                } else {
-                    "containers"
-                };
-                report.refuse(
-                    &at.field("name"),
-                    format!("the operator has a container {:?} in {other}", container.name),
-                    format!("write it under {other} to change that one, or give it another name"),
-                );
-            }
-            seen.push(&container.name);
-        }
-    }
+    Some(spec)
 }
 
 /// Labels and annotations of children.

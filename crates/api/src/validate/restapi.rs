@@ -2,6 +2,7 @@
 
 use crate::restapi::{RestApi, RestApiSpec};
 use crate::validate::path::Path;
+use crate::validate::pods::{Own, Pod};
 use crate::validate::report::Report;
 use crate::validate::{Validate, pods, references, text};
 use crate::well_known::container;
@@ -24,8 +25,12 @@ impl Validate for RestApi {
                 "without slurmrestd the operator cannot drain, update or remove workers",
             );
         }
-        pods::container(&spec.field("slurmrestd"), slurmrestd.as_ref(), report);
-        pods::template(template.as_ref(), (&[container::SLURMRESTD], &[]), report);
+        Pod {
+            containers: &[Own::new(container::SLURMRESTD, slurmrestd.as_ref(), true)],
+            init_containers: &[],
+            template: template.as_ref(),
+        }
+        .check(report);
         pods::service(service.as_ref(), report);
     }
 }

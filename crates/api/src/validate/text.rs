@@ -199,6 +199,18 @@ pub(crate) fn number_or_percent(path: &Path, value: &IntOrString, least: u32, re
     }
 }
 
+/// A share may be all, but not more.
+pub(crate) fn at_most_all(path: &Path, value: &IntOrString, report: &mut Report) {
+    let percent = matches!(value, IntOrString::String(_));
+    if percent && value.scaled_up(100).is_ok_and(|share| share > 100) {
+        report.refuse(
+            path,
+            format!("{value} is more than all"),
+            "write a percentage up to \"100%\"",
+        );
+    }
+}
+
 /// The advice in an error text stands behind its semicolon.
 fn remedy_of(error: &str) -> String {
     error

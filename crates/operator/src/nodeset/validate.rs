@@ -6,6 +6,7 @@ use keelson_api::{
     Controller, NodeSet, overrides::RawObject, references::SecretKeySelector, scalars::Amount,
 };
 use serde_json::Value;
+use slurm_conf::node_conf::{self, NodeConf};
 
 use super::observe::Read;
 use crate::{children::checksum, problem::Problem, secrets};
@@ -45,14 +46,17 @@ pub fn validate(read: &Read) -> Result<Validated, Problem> {
         .spec
         .slurm_key_ref
         .clone()
-        .ok_or_else(|| Problem::missing(format!("Controller {name} has no slurmKeyRef")))?;
+        .ok_or_else(|| Problem::missing(format!("Controller {name} has no slurmKeyRef: set it")))?;
     let slurm_key_hash = secrets::checksum(read.slurm_key.as_deref(), &slurm_key)?;
     let slurm_key_hash = read.slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
-    let (conf, mut features) = slurmd_conf(spec.extra_conf.as_deref().unwrap_or_default())?;
+    let NodeConf {
+        parameters: mut conf,
+        mut features,
+        notes: _,
+    } = node_conf(spec.extra_conf.as_deref().unwrap_or_default())?;
     features.push(nodeset.slurm_name());
     features.sort();
     features.dedup();
-    let mut conf = conf;
     let topology = take(&mut conf, "topology");
     let sssd = match spec.ssh.as_ref().and_then(|ssh| ssh.sssd_conf_ref.as_ref()) {
         Some(reference) if spec.sssd_enabled() => {
@@ -81,33 +85,14 @@ pub fn validate(read: &Read) -> Result<Validated, Problem> {
     })
 }
 
-/// Reads `Key=Value Key=a,b …`. A key that comes twice has the values of both, as with the peer.
-fn slurmd_conf(text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), Problem> {
-    let mut conf: BTreeMap<String, String> = BTreeMap::new();
-    let mut features = Vec::new();
-    for word in text.split_whitespace() {
-        let (key, value) = word
-            .split_once('=')
-            .filter(|(key, _)| !key.is_empty())
-            .ok_or_else(|| Problem::invalid(format!("extraConf: {word:?} is not Key=Value")))?;
-        if let Some(bad) = word.chars().find(|c| "'\"`$\\;&|<>()".contains(*c)) {
-            // It reaches a shell in some images.
-            return Err(Problem::invalid(format!(
-                "extraConf: {word:?} holds {bad:?}, which cannot stand there"
-            )));
-        }
-        if key.eq_ignore_ascii_case("feature") || key.eq_ignore_ascii_case("features") {
-            features.extend(value.split(',').filter(|f| !f.is_empty()).map(str::to_owned));
-            continue;
-        }
-        let known = conf.keys().find(|known| known.eq_ignore_ascii_case(key)).cloned();
-        let values = conf.entry(known.unwrap_or_else(|| key.to_owned())).or_default();
-        if !values.is_empty() {
-            values.push(',');
-        }
-        values.push_str(value);
-    }
-    Ok((conf, features))
+fn node_conf(text: &str) -> Result<NodeConf, Problem> {
+    node_conf::parse(text).map_err(|faults| {
+        let faults: Vec<String> = faults
+            .iter()
+            .map(|fault| format!("{fault}; {}", fault.remedy()))
+            .collect();
+        Problem::invalid(format!("extraConf: {}", faults.join(". ")))
+    })
 }
 
 fn take(conf: &mut BTreeMap<String, String>, key: &str) -> Option<String> {
@@ -141,33 +126,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extra_conf_is_read_as_pairs_and_features_are_collected() {
-        let (conf, features) =
-            slurmd_conf("Gres=gpu:2 feature=a,b  Features=c gres=fpga:1 Weight=5").unwrap();
-        assert_eq!(features, ["a", "b", "c"]);
-        assert_eq!(conf.get("Gres").map(String::as_str), Some("gpu:2,fpga:1"));
-        assert_eq!(conf.get("Weight").map(String::as_str), Some("5"));
-    }
-
-    #[test]
-    fn what_is_no_pair_or_could_reach_a_shell_is_refused() {
-        assert!(
-            slurmd_conf("Gres")
-                .unwrap_err()
-                .message
-                .contains("is not Key=Value")
-        );
-        assert!(
-            slurmd_conf("Gres=$(id)")
-                .unwrap_err()
-                .message
-                .contains("cannot stand there")
-        );
-        assert!(
-            slurmd_conf("Gres=a'b")
-                .unwrap_err()
-                .message
-                .contains("cannot stand there")
+    fn what_no_slurmd_would_start_with_is_told_with_what_to_write() {
+        let problem = node_conf("Weight=abc Port=1").unwrap_err();
+        assert_eq!(
+            problem.message,
+            "extraConf: Port is set by the operator: slurmctld and the worker's probes use the cluster's SlurmdPort; \
+             leave it out. Weight=abc is not a whole number up to 4294967295; write Weight= and a number, such as Weight=1"
         );
     }
 }

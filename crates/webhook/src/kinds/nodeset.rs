@@ -35,6 +35,9 @@ impl Rules for NodeSet {
         names_in_extra_conf(self, around, report);
         host_name(self, report);
         let spec = Path::spec();
+        if let Some(parameters) = &self.spec.extra_conf {
+            conf::node_parameters(&spec.field("extraConf"), parameters, report);
+        }
         if let Some(config) = self.spec.partition.as_ref().and_then(|p| p.config.as_deref()) {
             conf::partition_config(&spec.field("partition").field("config"), config, report);
         }

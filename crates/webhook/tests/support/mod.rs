@@ -200,7 +200,7 @@ pub fn nodeset() -> Value {
     json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
         "metadata": { "name": "workers", "namespace": NAMESPACE },
-        "spec": { "controllerRef": { "name": "slurm" }, "replicas": 3 },
+        "spec": { "controllerRef": { "name": "slurm" }, "replicas": 3, "slurmd": { "image": "slurmd" }, "logfile": { "image": "alpine" } },
     })
 }
 

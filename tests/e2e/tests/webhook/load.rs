@@ -81,7 +81,7 @@ impl Load {
 pub async fn ask(client: &Client, namespace: &str, user: usize) -> Option<String> {
     let object: Value = json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": format!("load-{user}") },
-        "spec": { "controllerRef": { "name": "nobody" } },
+        "spec": { "controllerRef": { "name": "nobody" }, "slurmd": { "image": "slurmd" }, "logfile": { "image": "alpine" } },
     });
     match send(
         client,

@@ -114,7 +114,7 @@ impl Place {
     pub async fn asked(&self, namespace: &str) -> Result<()> {
         let object = json!({
             "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": "first" },
-            "spec": { "controllerRef": { "name": "nobody" } },
+            "spec": { "controllerRef": { "name": "nobody" }, "slurmd": { "image": "slurmd" }, "logfile": { "image": "alpine" } },
         });
         let begun = Instant::now();
         let kinds = path(namespace, "NodeSet", None);

@@ -76,7 +76,7 @@ impl Release {
         self.wait_rolled_out()?;
         let object = json!({
             "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": "first" },
-            "spec": { "controllerRef": { "name": "nobody" } },
+            "spec": { "controllerRef": { "name": "nobody" }, "slurmd": { "image": "slurmd" }, "logfile": { "image": "alpine" } },
         });
         let kinds = path(&self.asked.name, "NodeSet", None);
         let begun = std::time::Instant::now();
