@@ -7,7 +7,7 @@ use kube_core::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::json;
 
-use crate::well_known::condition::READY;
+use crate::well_known::condition::{DEGRADED, READY};
 use crate::{
     Accounting, AccountingSpec, AccountingStatus, Controller, ControllerSpec, ControllerStatus, LoginSet,
     LoginSetSpec, LoginSetStatus, NodeSet, NodeSetSpec, NodeSetStatus, RestApi, RestApiSpec, RestApiStatus,
@@ -79,7 +79,7 @@ where
         version
             .additional_printer_columns
             .get_or_insert_default()
-            .extend(ready_columns(kind));
+            .extend(health_columns());
         version.schema = Some(CustomResourceValidation {
             open_api_v3_schema: Some(schema.clone()),
         });
@@ -87,18 +87,20 @@ where
     Ok(crd)
 }
 
-/// Our columns stand behind the peer's, whose order scripts may rely on.
-fn ready_columns(kind: &str) -> [CustomResourceColumnDefinition; 2] {
-    let of_ready = |name: &str, field: &str| CustomResourceColumnDefinition {
+/// Our columns stand behind the peer's, whose order scripts may rely on. They are the same for every kind; as the peer's
+/// READY column of a NodeSet is a number of pods, the condition of that name is shown as AVAILABLE.
+fn health_columns() -> [CustomResourceColumnDefinition; 3] {
+    let column = |name: &str, condition: &str, field: &str| CustomResourceColumnDefinition {
         name: name.to_owned(),
         type_: "string".to_owned(),
-        json_path: format!(r#".status.conditions[?(@.type=="{READY}")].{field}"#),
+        json_path: format!(r#".status.conditions[?(@.type=="{condition}")].{field}"#),
         ..CustomResourceColumnDefinition::default()
     };
-    // The peer's READY column of a NodeSet is a number of pods.
     [
-        of_ready(if kind == "NodeSet" { "HEALTHY" } else { "READY" }, "status"),
-        of_ready("REASON", "reason"),
+        column("AVAILABLE", READY, "status"),
+        column("DEGRADED", DEGRADED, "status"),
+        // The operator gives it the reason of Ready where there is no trouble.
+        column("REASON", DEGRADED, "reason"),
     ]
 }
 

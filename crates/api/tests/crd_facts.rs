@@ -200,21 +200,17 @@ fn names_are_the_peers(
 
 /// Name, type, path; `+1` marks the columns of `-o wide`.
 #[rstest]
-#[case("Accounting", &["AGE date .metadata.creationTimestamp"], "READY")]
-#[case("Controller", &["AGE date .metadata.creationTimestamp"], "READY")]
-#[case("RestApi", &["AGE date .metadata.creationTimestamp"], "READY")]
-#[case("LoginSet", &["REPLICAS integer .status.replicas", "AGE date .metadata.creationTimestamp"], "READY")]
-#[case("Token", &["USER string .spec.username", "IAT date .status.issuedAt", "AGE date .metadata.creationTimestamp"], "READY")]
+#[case("Accounting", &["AGE date .metadata.creationTimestamp"])]
+#[case("Controller", &["AGE date .metadata.creationTimestamp"])]
+#[case("RestApi", &["AGE date .metadata.creationTimestamp"])]
+#[case("LoginSet", &["REPLICAS integer .status.replicas", "AGE date .metadata.creationTimestamp"])]
+#[case("Token", &["USER string .spec.username", "IAT date .status.issuedAt", "AGE date .metadata.creationTimestamp"])]
 #[case("NodeSet", &["DESIRED integer .status.desired", "REPLICAS integer .status.replicas",
     "UPDATED integer .status.updatedReplicas", "READY integer .status.readyReplicas",
     "IDLE integer .status.slurmIdle +1", "ALLOCATED integer .status.slurmAllocated +1",
     "DOWN integer .status.slurmDown +1", "DRAIN integer .status.slurmDrain +1",
-    "AGE date .metadata.creationTimestamp"], "HEALTHY")]
-fn printer_columns_are_the_peers_and_then_ours(
-    #[case] kind: &str,
-    #[case] peer: &[&str],
-    #[case] ready: &str,
-) {
+    "AGE date .metadata.creationTimestamp"])]
+fn printer_columns_are_the_peers_and_then_ours(#[case] kind: &str, #[case] peer: &[&str]) {
     let columns: Vec<String> = crd(kind).spec.versions[0]
         .additional_printer_columns
         .iter()
@@ -227,10 +223,12 @@ fn printer_columns_are_the_peers_and_then_ours(
         })
         .collect();
     let mut expected: Vec<String> = peer.iter().map(|&column| column.to_owned()).collect();
-    expected.push(format!(
-        r#"{ready} string .status.conditions[?(@.type=="Ready")].status"#
-    ));
-    expected.push(r#"REASON string .status.conditions[?(@.type=="Ready")].reason"#.to_owned());
+    let ours = [
+        r#"AVAILABLE string .status.conditions[?(@.type=="Ready")].status"#,
+        r#"DEGRADED string .status.conditions[?(@.type=="Degraded")].status"#,
+        r#"REASON string .status.conditions[?(@.type=="Degraded")].reason"#,
+    ];
+    expected.extend(ours.map(str::to_owned));
     assert_eq!(columns, expected);
 }
 

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use keelson_api::well_known::condition;
 
 /// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +55,23 @@ impl Finding {
 
 /// The conditions for these findings, in their order; times are kept where the status did not change. Conditions of
 /// other types that somebody else set are left to them.
+///
+/// Without trouble, Degraded has the reason of Ready: so one column shows what there is to know, whichever of them has it.
 pub fn compute(
     before: &[Condition],
-    findings: Vec<Finding>,
+    mut findings: Vec<Finding>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
+    let of_ready = findings
+        .iter()
+        .find(|finding| finding.kind == condition::READY)
+        .map(|finding| finding.reason);
+    for finding in &mut findings {
+        if finding.kind == condition::DEGRADED && finding.holds == Holds::No {
+            finding.reason = of_ready.unwrap_or(finding.reason);
+        }
+    }
     findings
         .into_iter()
         .map(
@@ -98,6 +110,20 @@ pub fn whole_seconds(time: Timestamp) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_of_degraded_says_what_there_is_to_know() {
+        let reason = |degraded: bool| {
+            let findings = vec![
+                Finding::new(condition::READY, false, "Starting", ""),
+                Finding::new(condition::DEGRADED, degraded, "Why", ""),
+            ];
+            compute(&[], findings, None, Timestamp::UNIX_EPOCH)[1]
+                .reason
+                .clone()
+        };
+        assert_eq!((reason(false), reason(true)), ("Starting".into(), "Why".into()));
+    }
 
     #[test]
     fn the_transition_time_moves_only_with_the_status() {
