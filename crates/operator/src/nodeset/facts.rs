@@ -109,6 +109,8 @@ pub struct PodFacts {
     pub phase: Phase,
     /// Whether slurmd ever ran in this pod; before that no job can be on it.
     pub started: bool,
+    /// Whether slurmd may be running in it now. With its container everything ends that ran in it, jobs too.
+    pub running: bool,
     pub ready_since: Option<Timestamp>,
     pub created: Timestamp,
     pub terminating: bool,

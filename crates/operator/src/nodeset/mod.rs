@@ -55,6 +55,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let template = validate::validate(&read).map(|validated| build::build_template(&validated));
     let shared = apply_shared(&context, &writer, &read).await;
     let problem = match (&template, &shared) {
+        // What it was made from may go before it, and it needs no template to go.
+        (Err(_), Ok(())) if deleting => None,
         (Err(problem), _) => Some(problem.clone()),
         (Ok(_), Err(error)) => Some(Problem::refused(chain(error))),
         (Ok(_), Ok(())) => None,

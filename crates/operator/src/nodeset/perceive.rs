@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use keelson_api::{
     NodeSet,
     nodeset::{NodeSetDeletionPolicy, ScalingMode, UpdateStrategyType},
@@ -255,6 +255,7 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
         revision: labels.get(label::REVISION_HASH).cloned().unwrap_or_default(),
         phase,
         started: has_started(pod),
+        running: may_be_running(pod),
         ready_since,
         created: pod.creation_timestamp().map_or(Timestamp::MIN, |time| time.0),
         terminating: pod.metadata.deletion_timestamp.is_some(),
@@ -287,18 +288,24 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
     }
 }
 
+fn slurmd_status(pod: &Pod) -> Option<&ContainerStatus> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    statuses.iter().find(|status| status.name == container::SLURMD)
+}
+
+/// Whether slurmd may be running in this pod now: unless the kubelet says that its container is not.
+fn may_be_running(pod: &Pod) -> bool {
+    let state = slurmd_status(pod).and_then(|slurmd| slurmd.state.as_ref());
+    state.is_none_or(|state| state.waiting.is_none() && state.terminated.is_none())
+}
+
 /// Whether slurmd ever ran in this pod. A status that says nothing about it counts as yes.
 fn has_started(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     if pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none()) {
         return false;
     }
-    let slurmd = status
-        .container_statuses
-        .iter()
-        .flatten()
-        .find(|status| status.name == container::SLURMD);
-    match slurmd {
+    match slurmd_status(pod) {
         None => status.phase.as_deref() != Some("Pending"),
         Some(slurmd) => {
             let waiting = slurmd.state.as_ref().is_some_and(|state| state.waiting.is_some());
@@ -442,6 +449,21 @@ mod tests {
             "status": status,
         }))
         .unwrap()
+    }
+
+    #[rstest]
+    #[case::waits_to_be_started_again(json!({ "waiting": { "reason": "CrashLoopBackOff" } }), false)]
+    #[case::has_just_ended(json!({ "terminated": { "exitCode": 1 } }), false)]
+    #[case::runs(json!({ "running": {} }), true)]
+    #[case::nobody_says(json!({}), true)]
+    fn slurmd_runs_unless_the_kubelet_says_that_it_does_not(#[case] state: Value, #[case] running: bool) {
+        let slurmd = json!({ "name": "slurmd", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+            "state": state });
+        assert_eq!(
+            may_be_running(&pod(json!({ "phase": "Running", "containerStatuses": [slurmd] }))),
+            running
+        );
+        assert!(may_be_running(&pod(json!({ "phase": "Running" }))));
     }
 
     #[rstest]

@@ -254,8 +254,10 @@ fn describe(waits: &[Wait]) -> String {
         parts.push(format!("{reading} workers are being drained"));
     }
     if suspect > 0 {
+        let first = waits.iter().find(|wait| matches!(wait.why, Why::SuspectLoss));
+        let first = first.map_or("", |wait| wait.pod.as_str());
         parts.push(format!(
-            "Slurm does not know {suspect} leaving workers nor most of the others: it may have lost its state; delete their pods by hand if that is right"
+            "Slurm does not know {suspect} leaving workers, such as {first}, nor most of the others: they never registered (the log of slurmd says why), or Slurm lost its state while jobs run on them; delete their pods by hand if no job does"
         ));
     }
     parts.join("; ")

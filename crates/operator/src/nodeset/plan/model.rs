@@ -73,6 +73,8 @@ pub struct World {
     pub seen: Option<BTreeMap<NodeName, SlurmNode>>,
     pub now: Timestamp,
     births: u32,
+    /// Jobs that run on a node although Slurm forgot them.
+    pub forgotten: BTreeMap<String, u32>,
     /// Jobs that ended because of what we did.
     pub lost: u32,
     /// A plan that was made and is not carried out yet.
@@ -95,6 +97,10 @@ pub enum Event {
     SlurmSilent,
     /// It answers that it knows nobody, as after the loss of its state.
     SlurmForgets,
+    /// It lost its state for good: jobs go on of which it knows nothing.
+    SlurmLosesState,
+    /// slurmd ends, perhaps before it ever registered, and its container waits to be started again.
+    Restarts(usize),
     Pause(bool),
     Switch(ScalingMode),
     /// Time passes: pods start, die, register; Slurm is read.
@@ -127,6 +133,7 @@ impl World {
             seen: Some(BTreeMap::new()),
             now: at(0),
             births: 0,
+            forgotten: BTreeMap::new(),
             lost: 0,
             late: None,
         }
@@ -208,6 +215,7 @@ impl World {
                     pod.ready_since = None;
                     let name = pod.node.0.clone();
                     // Its jobs are lost, and not by us.
+                    self.forgotten.remove(&name);
                     if let Some(record) = self.records.get_mut(&name) {
                         record.jobs = 0;
                         record.down = true;
@@ -216,6 +224,15 @@ impl World {
             }
             Event::SlurmSilent => self.seen = None,
             Event::SlurmForgets => self.seen = Some(BTreeMap::new()),
+            Event::SlurmLosesState => {
+                for (name, record) in std::mem::take(&mut self.records) {
+                    *self.forgotten.entry(name).or_default() += record.jobs;
+                }
+                self.seen = Some(BTreeMap::new());
+                // A plan is carried out in the second that it is made in; slurmctld takes longer to start again.
+                self.late = None;
+            }
+            Event::Restarts(index) => self.restart(*index),
             Event::Pause(paused) => self.set.paused = *paused,
             Event::Switch(mode) => self.set.mode = *mode,
             Event::Settle => self.settle(),
@@ -226,6 +243,26 @@ impl World {
                     self.carry_out(&step);
                 }
             }
+        }
+    }
+
+    fn restart(&mut self, index: usize) {
+        let Some(pod) = self.nth_pod(index).filter(|pod| pod.phase != Phase::Ended) else {
+            return;
+        };
+        if pod.phase == Phase::Pending {
+            pod.machine = pod.target.clone().or_else(|| Some("machine-0".to_owned()));
+            pod.target = pod.machine.clone();
+        }
+        pod.phase = Phase::Running;
+        pod.started = true;
+        pod.running = false;
+        pod.ready_since = None;
+        let name = pod.node.0.clone();
+        // Its jobs are lost, and not by us.
+        self.forgotten.remove(&name);
+        if let Some(record) = self.records.get_mut(&name) {
+            record.jobs = 0;
         }
     }
 
@@ -262,7 +299,18 @@ impl World {
             }
             pod.phase = Phase::Running;
             pod.started = true;
-            pod.ready_since = Some(now);
+            pod.running = false;
+        }
+        for pod in self.pods.values_mut().filter(|pod| pod.phase == Phase::Running) {
+            if pod.running && self.records.contains_key(&pod.node.0) {
+                continue;
+            }
+            if !pod.running {
+                pod.running = true;
+                pod.ready_since = Some(now);
+            }
+            // A slurmctld that knows nothing of the jobs of a node that registers ends them itself.
+            self.forgotten.remove(&pod.node.0);
             let record = self.records.entry(pod.node.0.clone()).or_default();
             record.registered = Some(now);
             // A node that comes back is up; who drained it decides whether it takes jobs.
@@ -382,6 +430,7 @@ impl World {
         born.revision.clone_from(&self.set.revision);
         born.phase = Phase::Pending;
         born.started = false;
+        born.running = false;
         born.ready_since = None;
         born.created = self.now;
         self.pods.insert(born.name.clone(), born);
@@ -408,6 +457,7 @@ impl World {
         if pod.phase != Phase::Ended && pod.started {
             // The promise: no job is killed by a change that we make.
             self.lost += self.records.get(&node).map_or(0, |record| record.jobs);
+            self.lost += self.forgotten.remove(&node).unwrap_or(0);
         }
         let pod = self.pods.get_mut(name).unwrap();
         pod.terminating = true;

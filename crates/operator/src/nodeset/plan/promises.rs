@@ -54,10 +54,15 @@ fn nobody_goes_without_proof(observed: &Observed, plan: &Plan) {
         let proven = observed.slurm.is_known()
             && match observed.slurm.node(&pod.node) {
                 Some(node) => later(node),
-                None => pod.intent.is_some() && knows_anybody(observed),
+                // Nothing runs in it, and it never registered: there is nothing that Slurm could have forgotten.
+                None => pod.intent.is_some() && (knows_anybody(observed) || nothing_runs_in(pod)),
             };
         assert!(over || proven, "{} was to go without proof", pod.name);
     }
+}
+
+fn nothing_runs_in(pod: &PodFacts) -> bool {
+    !pod.running && pod.conditions.is_empty()
 }
 
 /// A Slurm that knows none of those at work has lost its state, and its silence about one of them proves nothing.

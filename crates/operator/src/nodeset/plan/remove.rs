@@ -128,6 +128,11 @@ impl Draft<'_> {
     /// Whether the absence of this worker from Slurm's list proves nothing: a slurmctld that lost its state has an empty
     /// or short list, while jobs go on running.
     pub(super) fn suspects_loss(&self, pod: &PodFacts) -> bool {
+        // It has shown no state of Slurm's yet, so it never registered, and nothing runs in it that Slurm could have
+        // forgotten. Should slurmd start and register now, Slurm is asked again before the pod goes.
+        if !pod.running && pod.conditions.is_empty() {
+            return false;
+        }
         if let Slurm::Known {
             since: Some(since), ..
         } = self.slurm()

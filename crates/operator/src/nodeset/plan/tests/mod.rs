@@ -66,6 +66,7 @@ pub fn pod(ordinal: u32) -> PodFacts {
         revision: "new".into(),
         phase: Phase::Running,
         started: true,
+        running: true,
         ready_since: Some(at(-600)),
         created: at(-660),
         terminating: false,

@@ -5,7 +5,7 @@ use keelson_api::nodeset::DrainTimeoutAction;
 use pretty_assertions::assert_eq;
 
 use super::{at, deletes, edit, ends_at, id, observed, plan, pod, set, slurm, with_intent};
-use crate::nodeset::facts::{Cause, Intent, Phase, Step, Why};
+use crate::nodeset::facts::{Cause, Intent, Leaving, Phase, PodFacts, SetFacts, Step, Why};
 use crate::slurm::facts::Slurm;
 use crate::slurm::jobs::Work;
 
@@ -241,6 +241,44 @@ fn a_slurm_that_lost_its_state_deletes_nothing() {
     );
     assert_eq!(plan.waits.len(), 3);
     assert!(plan.waits.iter().all(|wait| wait.why == Why::SuspectLoss));
+}
+
+#[test]
+fn a_worker_that_never_registered_and_does_not_run_goes() {
+    let leaving = |running: bool| {
+        let mut pod = with_intent(pod(0), Cause::Deletion, at(-10));
+        pod.ready_since = None;
+        pod.running = running;
+        pod
+    };
+    let planned = |pod: PodFacts, slurm: Slurm| {
+        let set = SetFacts {
+            leaving: Leaving::Drain,
+            ..set(1)
+        };
+        plan(&observed(set, vec![pod], slurm))
+    };
+    let gone = planned(leaving(false), slurm(&[]));
+    assert_eq!(
+        deletes(&gone),
+        [&Step::Retire {
+            pod: id(0),
+            node: "w-0".into()
+        }]
+    );
+    // What may be running may have jobs that Slurm forgot.
+    let running = planned(leaving(true), slurm(&[]));
+    assert_eq!(deletes(&running), Vec::<&Step>::new());
+    assert_eq!(running.waits[0].why, Why::SuspectLoss);
+    // So may one that was registered once: what the kubelet says of it may be old.
+    let mut registered = leaving(false);
+    let shown = ("SlurmNodeStateIdle".to_owned(), (String::new(), None));
+    registered.conditions = [shown].into();
+    assert_eq!(deletes(&planned(registered, slurm(&[]))), Vec::<&Step>::new());
+    // No answer is no proof.
+    let silent = planned(leaving(false), Slurm::Unknown { why: "down".into() });
+    assert_eq!(deletes(&silent), Vec::<&Step>::new());
+    assert_eq!(silent.waits[0].why, Why::SlurmUnknown);
 }
 
 #[test]
