@@ -18,6 +18,18 @@ impl Problem {
         }
     }
 
+    /// There is no object of that name.
+    pub fn absent(kind: &str, name: &str, remedy: impl std::fmt::Display) -> Self {
+        Self::missing(format!("{kind} {name} does not exist: {remedy}"))
+    }
+
+    /// The object has no such key.
+    pub fn no_key(kind: &str, name: &str, key: &str) -> Self {
+        Self::missing(format!(
+            "{kind} {name} has no key {key:?}, or it is empty: add it"
+        ))
+    }
+
     pub fn no_controller(name: &str) -> Self {
         Self {
             reason: reason::CONTROLLER_MISSING,

@@ -12,14 +12,15 @@ pub fn value<'a>(secret: Option<&'a Secret>, reference: &SecretKeySelector) -> R
         key,
         optional: _,
     } = reference;
-    let secret = secret.ok_or_else(|| Problem::missing(format!("Secret {name} does not exist")))?;
+    let remedy = || format!("create it with the key {key:?}");
+    let secret = secret.ok_or_else(|| Problem::absent("Secret", name, remedy()))?;
     secret
         .data
         .as_ref()
         .and_then(|data| data.get(key))
         .map(|value| value.0.as_slice())
         .filter(|value| !value.is_empty())
-        .ok_or_else(|| Problem::missing(format!("Secret {name} has no key {key:?}")))
+        .ok_or_else(|| Problem::no_key("Secret", name, key))
 }
 
 /// Checksum of the whole Secret, in which the referenced key must be.

@@ -6,7 +6,7 @@
 use keelson_api::well_known::{annotation, condition, reason};
 use kube::ResourceExt;
 
-use crate::conditions::Finding;
+use crate::{conditions::Finding, problem::Problem};
 
 /// How far the deletion of an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,11 @@ impl Teardown {
         } else {
             Self::Waiting(users)
         }
+    }
+
+    /// Whether a problem is none any more: what an object refers to may be deleted before it, and what runs has it.
+    pub fn excuses(&self, problem: &Problem) -> bool {
+        matches!(self, Self::Waiting(_)) && problem.reason == reason::REFERENCE_MISSING
     }
 
     /// What a person is told while it waits.
@@ -87,6 +92,15 @@ mod tests {
                 .message
                 .starts_with("waits for NodeSet a to go")
         );
+    }
+
+    #[test]
+    fn what_goes_before_a_waiting_object_is_not_missed() {
+        let missing = Problem::absent("Secret", "key", "create it");
+        let waiting = Teardown::Waiting(vec!["NodeSet a".to_owned()]);
+        assert!(waiting.excuses(&missing));
+        assert!(!waiting.excuses(&Problem::invalid("extraConf")));
+        assert!(!Teardown::Not.excuses(&missing));
     }
 
     #[test]

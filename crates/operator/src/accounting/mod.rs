@@ -73,6 +73,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     let refused = applied.as_ref().err().map(|error| Problem::refused(chain(error)));
     let outcome = match (&built, &refused) {
+        (Err(problem), None) if teardown.excuses(problem) => Outcome::Applied(&[]),
         (_, Some(problem)) | (Err(problem), None) => Outcome::Blocked(problem),
         (Ok(None), None) => Outcome::External,
         (Ok(Some(children)), None) => Outcome::Applied(&children.findings),

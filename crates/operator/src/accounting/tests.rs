@@ -200,13 +200,13 @@ fn an_external_slurmdbd_has_no_children() {
 }
 
 #[rstest]
-#[case::no_password(|o: &mut Observed| o.password = None, "Secret db does not exist")]
-#[case::empty_password(|o: &mut Observed| o.password = Some(secret("password", "")), "Secret db has no key \"password\"")]
-#[case::no_slurm_key(|o: &mut Observed| o.slurm_key = None, "Secret auth-slurm does not exist")]
-#[case::no_jwt_key(|o: &mut Observed| o.jwt_key = Some(secret("other", "x")), "Secret auth-jwt has no key \"jwt.key\"")]
+#[case::no_password(|o: &mut Observed| o.password = None, "Secret db does not exist: create it with the key \"password\"")]
+#[case::empty_password(|o: &mut Observed| o.password = Some(secret("password", "")), "Secret db has no key \"password\", or it is empty: add it")]
+#[case::no_slurm_key(|o: &mut Observed| o.slurm_key = None, "Secret auth-slurm does not exist: create it with the key \"slurm.key\"")]
+#[case::no_jwt_key(|o: &mut Observed| o.jwt_key = Some(secret("other", "x")), "Secret auth-jwt has no key \"jwt.key\", or it is empty: add it")]
 #[case::no_jwks(
     |o: &mut Observed| o.accounting = Arc::new(accounting(json!({ "jwksKeyRef": { "name": "jwks", "key": "k" } }))),
-    "ConfigMap jwks does not exist"
+    "ConfigMap jwks does not exist: create it with the key \"k\""
 )]
 #[case::no_database(
     |o: &mut Observed| o.accounting = Arc::new(accounting(json!({ "storageConfig": null }))),

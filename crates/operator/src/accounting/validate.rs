@@ -110,13 +110,13 @@ fn jwks(observed: &Observed) -> Result<Option<Jwks>, Problem> {
     let map = observed
         .jwks
         .as_ref()
-        .ok_or_else(|| Problem::missing(format!("ConfigMap {name} does not exist")))?;
+        .ok_or_else(|| Problem::absent("ConfigMap", name, format!("create it with the key {key:?}")))?;
     let text = map
         .data
         .as_ref()
         .and_then(|data| data.get(key))
         .cloned()
-        .ok_or_else(|| Problem::missing(format!("ConfigMap {name} has no key {key:?}")))?;
+        .ok_or_else(|| Problem::no_key("ConfigMap", name, key))?;
     Ok(Some(Jwks { reference, text }))
 }
 

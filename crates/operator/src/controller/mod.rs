@@ -39,7 +39,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         apply::release(&context, &writer, &controller).await?;
         return Ok(Requeue::OnChange);
     }
-    if apply::make_missing_keys(&context, &writer, &controller).await? {
+    if teardown == Teardown::Not && apply::make_missing_keys(&context, &writer, &controller).await? {
         // The watch reports the new Secret and brings us back.
         return Ok(Requeue::OnChange);
     }
@@ -65,6 +65,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         Err(_) => Ok(()),
     };
     let outcome = match (&chosen, &applied) {
+        (Err(problem), _) if teardown.excuses(problem) => Outcome::Leaving,
         (Err(problem), _) => Outcome::Blocked(problem.clone()),
         (Ok(_), Err(error)) => Outcome::Blocked(Problem::refused(chain(error))),
         (Ok((chosen, _)), Ok(())) => Outcome::Published {

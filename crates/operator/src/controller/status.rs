@@ -24,6 +24,8 @@ use crate::{
 pub enum Outcome<'a> {
     /// Nothing could be built or applied; what runs goes on as it was.
     Blocked(Problem),
+    /// It is deleted, and what it was built from is gone already; what runs goes on as it was.
+    Leaving,
     Published {
         chosen: &'a Chosen,
         delivery: Delivery,
@@ -35,6 +37,7 @@ impl Outcome<'_> {
     pub fn problem(&self) -> Option<Problem> {
         match self {
             Self::Blocked(problem) => Some(problem.clone()),
+            Self::Leaving => None,
             Self::Published {
                 delivery: Delivery::Refused(words),
                 ..
@@ -89,6 +92,12 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<
             return vec![
                 Finding::new(condition::READY, false, reason, message.clone()),
                 Finding::new(condition::DEGRADED, true, reason, message.clone()),
+            ];
+        }
+        Outcome::Leaving => {
+            return vec![
+                ready(controller, live),
+                Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
             ];
         }
         Outcome::Published { chosen, delivery } => (chosen, delivery),

@@ -252,12 +252,21 @@ fn a_file_that_nobody_brings_is_not_included() {
 fn what_is_missing_is_named_and_nothing_is_built() {
     let mut observed = observed(json!({ "accountingRef": { "name": "db" } }));
     let message = |observed: &Observed| children(observed).unwrap_err().message;
-    assert_eq!(message(&observed), "Accounting db does not exist");
+    assert_eq!(
+        message(&observed),
+        "Accounting db does not exist: create it, or take accountingRef out"
+    );
     observed.accounting = Some(Arc::new(Accounting::default()));
     observed.slurm_key = None;
-    assert_eq!(message(&observed), "Secret auth-slurm does not exist");
+    assert_eq!(
+        message(&observed),
+        "Secret auth-slurm does not exist: create it with the key \"slurm.key\""
+    );
     observed.slurm_key = Some(secret("other"));
-    assert_eq!(message(&observed), "Secret auth-slurm has no key \"slurm.key\"");
+    assert_eq!(
+        message(&observed),
+        "Secret auth-slurm has no key \"slurm.key\", or it is empty: add it"
+    );
 }
 
 #[test]

@@ -72,10 +72,8 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         (Some(_), Some(accounting)) => Some(accounting_host(accounting)?),
         (Some(reference), None) => {
             // Without it slurmctld would start with no accounting at all and lose the records of its jobs.
-            return Err(Problem::missing(format!(
-                "Accounting {} does not exist",
-                reference.name
-            )));
+            let remedy = "create it, or take accountingRef out";
+            return Err(Problem::absent("Accounting", &reference.name, remedy));
         }
     };
     if spec.external {
@@ -265,7 +263,7 @@ fn user_files(observed: &Observed, config_maps: &[String]) -> Result<BTreeMap<St
     let mut files = BTreeMap::new();
     let map = |name: &str| {
         let map = observed.config_maps.get(name).and_then(Option::as_ref);
-        map.ok_or_else(|| Problem::missing(format!("ConfigMap {name} does not exist")))
+        map.ok_or_else(|| Problem::absent("ConfigMap", name, "create it, or take the reference out"))
     };
     for name in config_maps {
         let map = map(name)?;
@@ -288,7 +286,7 @@ fn user_files(observed: &Observed, config_maps: &[String]) -> Result<BTreeMap<St
             .data
             .as_ref()
             .and_then(|data| data.get(&jwks.key))
-            .ok_or_else(|| Problem::missing(format!("ConfigMap {} has no key {:?}", jwks.name, jwks.key)))?;
+            .ok_or_else(|| Problem::no_key("ConfigMap", &jwks.name, &jwks.key))?;
         files.insert(file::JWKS.to_owned(), text.clone().into_bytes());
     }
     Ok(files)

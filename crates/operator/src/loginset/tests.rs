@@ -109,7 +109,7 @@ fn a_missing_sssd_conf_is_named() {
     observed.sssd = None;
     assert_eq!(
         validate::validate(&observed).unwrap_err().message,
-        "Secret sssd does not exist"
+        "Secret sssd does not exist: create it with the key \"sssd.conf\""
     );
 }
 

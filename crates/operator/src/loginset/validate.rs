@@ -42,11 +42,9 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     let controller = controller
         .clone()
         .ok_or_else(|| Problem::no_controller(controller_name))?;
-    let reference = controller
-        .spec
-        .slurm_key_ref
-        .clone()
-        .ok_or_else(|| Problem::missing(format!("Controller {controller_name} has no slurmKeyRef")))?;
+    let reference = controller.spec.slurm_key_ref.clone().ok_or_else(|| {
+        Problem::missing(format!("Controller {controller_name} has no slurmKeyRef: set it"))
+    })?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
     let slurm_key_hash = slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
     let sssd = if spec.sssd_enabled() {

@@ -175,12 +175,12 @@ async fn wanted(
         .find(CONTROLLER, &Key::new(&namespace, &name).to_string());
     let Some(restapi) = restapis.into_iter().min_by_key(|restapi| age(restapi)) else {
         return Ok(Err(Problem::missing(format!(
-            "no RestApi refers to Controller {name}"
+            "no RestApi refers to Controller {name}: create one"
         ))));
     };
     let Some(reference) = controller.spec.jwt_key() else {
         return Ok(Err(Problem::missing(format!(
-            "Controller {name} has no jwtKeyRef"
+            "Controller {name} has no jwtKeyRef: set it"
         ))));
     };
     let secret = context.secret(&namespace, &reference.name).await?;
