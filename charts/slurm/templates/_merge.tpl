@@ -54,13 +54,18 @@ Maps are merged, null removes, anything else replaces, `false`, `0` and empty li
 {{- end -}}
 
 {{- /*
-The enabled entries of a map of sets, each over the defaults, as JSON.
-Arguments: sets, defaults.
+The enabled entries of a map of sets, each over the defaults, as JSON. Of a key that cannot be part of a host name the
+schema could only say that it is "not allowed".
+Arguments: path, sets, defaults.
 */ -}}
 {{- define "slurm.enabledSets" -}}
 {{- $out := dict -}}
 {{- $defaults := .defaults | default dict -}}
+{{- $path := .path -}}
 {{- range $key, $set := .sets -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$" $key) -}}
+{{- fail (printf "%s.%s: the key becomes part of host names: write at most 50 lower-case letters, digits and '-'" $path $key) -}}
+{{- end -}}
 {{- $merged := deepCopy $defaults -}}
 {{- include "slurm.overlay" (list $merged (deepCopy ($set | default dict))) -}}
 {{- if $merged.enabled -}}{{- $_ := set $out $key $merged -}}{{- end -}}
@@ -69,11 +74,11 @@ Arguments: sets, defaults.
 {{- end -}}
 
 {{- define "slurm.loginsets" -}}
-{{- include "slurm.enabledSets" (dict "sets" .Values.loginsets "defaults" .Values.loginsetDefaults) -}}
+{{- include "slurm.enabledSets" (dict "path" "loginsets" "sets" .Values.loginsets "defaults" .Values.loginsetDefaults) -}}
 {{- end -}}
 
 {{- define "slurm.nodesets" -}}
-{{- $sets := include "slurm.enabledSets" (dict "sets" .Values.nodesets "defaults" .Values.nodesetDefaults) | fromJson -}}
+{{- $sets := include "slurm.enabledSets" (dict "path" "nodesets" "sets" .Values.nodesets "defaults" .Values.nodesetDefaults) | fromJson -}}
 {{- range $key, $set := $sets -}}
 {{- include "slurm.vendor.patchNodeset" (dict "root" $ "key" $key "nodeset" $set) -}}
 {{- end -}}

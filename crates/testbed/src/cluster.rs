@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -432,6 +433,9 @@ pub fn down(name: &str) -> Result<bool> {
     }
     let _lock = lock(&layout)?;
     remove(&layout, Host::inspect()?)?;
+    // While it is held, so that nobody loses theirs.
+    let path = lock_path(&layout)?;
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     Ok(true)
 }
 
@@ -460,6 +464,10 @@ fn ready_file(layout: &Layout) -> PathBuf {
     layout.root().join("ready")
 }
 
+fn lock_path(layout: &Layout) -> Result<PathBuf> {
+    Ok(Layout::state()?.join(format!("{}.lock", layout.name())))
+}
+
 /// Held while a cluster is started or taken away.
 fn lock(layout: &Layout) -> Result<File> {
     let state = Layout::state()?;
@@ -469,14 +477,20 @@ fn lock(layout: &Layout) -> Result<File> {
             state.display()
         )
     })?;
-    let path = state.join(format!("{}.lock", layout.name()));
-    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(_) => bail!(
-            "another command is starting or stopping cluster {:?} right now: wait for it, or choose another --name",
-            layout.name()
-        ),
+    let path = lock_path(layout)?;
+    loop {
+        let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        if file.try_lock().is_err() {
+            bail!(
+                "another command is starting or stopping cluster {:?} right now: wait for it, or choose another --name",
+                layout.name()
+            );
+        }
+        // Whoever took the cluster away removed the file with it: a lock on what is no longer there holds nobody off.
+        let held = file.metadata()?.ino();
+        if fs::metadata(&path).is_ok_and(|there| there.ino() == held) {
+            return Ok(file);
+        }
     }
 }
 

@@ -169,6 +169,15 @@ pub fn become_program(command: &mut Command) -> Result<ExitCode> {
 
 pub fn logs(name: &str, component: Option<&str>) -> Result<()> {
     let layout = Layout::of(name)?;
+    if cluster::state(&layout)? == State::Absent {
+        let names = cluster::names()?;
+        let others = if names.is_empty() {
+            format!("start it with `cargo xtask up{}`", name_flag(name))
+        } else {
+            format!("there are: {}", names.join(", "))
+        };
+        bail!("there is no cluster {name:?}; {others}");
+    }
     let mut known: Vec<String> = std::fs::read_dir(layout.logs())
         .with_context(|| format!("cluster {name:?} has no logs"))?
         .flatten()
@@ -181,7 +190,11 @@ pub fn logs(name: &str, component: Option<&str>) -> Result<()> {
             let mut file = std::fs::File::open(layout.log(component))?;
             std::io::copy(&mut file, &mut std::io::stdout())?;
         }
-        Some(component) => bail!("no log of {component:?}; there are: {}", known.join(", ")),
+        Some(component) => bail!(
+            "no log of {component:?}; there are: {}\nWhat runs in pods, as Slurm's daemons do, Kubernetes keeps the logs of: `cargo xtask kubectl{1} get pods -A` and `cargo xtask kubectl{1} logs -n NAMESPACE POD`",
+            known.join(", "),
+            name_flag(name)
+        ),
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ enum Task {
     Kubectl(Pass),
     /// helm as the cluster's administrator
     Helm(Pass),
-    /// Show a component's log; without a name, list the components
+    /// Show the log of a component of Kubernetes; without a name, list them. For pods, slurmctld's too: kubectl logs
     Logs {
         #[command(flatten)]
         named: Named,
@@ -46,6 +46,7 @@ enum Task {
         /// Take the newest package versions into the lock files
         #[arg(long)]
         update_lock: bool,
+        /// Show what each step does
         #[arg(long, short)]
         verbose: bool,
     },
