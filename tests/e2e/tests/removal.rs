@@ -57,6 +57,30 @@ fn a_deleted_nodeset_drains_and_its_partition_stays_for_the_jobs_that_name_it() 
 }
 
 #[test]
+fn a_deleted_nodeset_whose_workers_never_registered_goes() -> Result<()> {
+    // Admission only warns of what a newer Slurm may know; this one's slurmd ends with an error.
+    let values = json!({ "nodesets": { "cpu": { "replicas": 2, "extraConf": "NoSuchParameter=1" } } });
+    let slurm = Slurm::install("stillborn", &values.to_string())?;
+    eventually("workers that do not start", || {
+        let told = slurm.get(&[NODESET])?["status"]["conditions"].to_string();
+        ensure!(told.contains("container slurmd CrashLoopBackOff"), "{told}");
+        Ok(())
+    })?;
+    let shown = slurm.space.kubectl(&["get", NODESET])?;
+    ensure!(
+        shown.contains("AVAILABLE") && shown.contains("False") && shown.contains("Starting"),
+        "{shown}"
+    );
+    slurm.space.kubectl(&["delete", NODESET, "--wait=false"])?;
+    slurm
+        .space
+        .kubectl(&["wait", "--for=delete", NODESET, "--timeout=300s"])?;
+    let left = slurm.workers()?;
+    ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+#[test]
 fn a_partition_taken_from_the_values_stays_until_its_last_job_ends() -> Result<()> {
     let with = json!({
         "nodesets": { "cpu": { "replicas": 1 } },

@@ -329,6 +329,27 @@ fn a_blocked_controller_says_why() {
 }
 
 #[test]
+fn a_leaving_controller_does_not_miss_what_went_before_it() {
+    let mut observed = observed(json!({}));
+    observed.jwt_key = None;
+    let problem = children(&observed).unwrap_err();
+    let teardown = Teardown::Waiting(vec!["NodeSet cpu".to_owned()]);
+    assert!(teardown.excuses(&problem));
+    let status = status::compute(&observed, &Outcome::Leaving, &teardown, Timestamp::UNIX_EPOCH);
+    let shown = |kind: &str| {
+        let condition = status
+            .conditions
+            .iter()
+            .find(|known| known.type_ == kind)
+            .unwrap();
+        (condition.status.clone(), condition.reason.clone())
+    };
+    assert_eq!(shown("Degraded").0, "False");
+    assert_eq!(shown("Terminating"), ("True".to_owned(), "InUse".to_owned()));
+    assert_eq!(Outcome::Leaving.problem(), None);
+}
+
+#[test]
 fn a_starting_controller_is_not_ready() {
     let observed = observed(json!({}));
     let (_, chosen) = chosen(&observed).unwrap();
