@@ -6,13 +6,19 @@ set -eu
 program=$1
 output=$2
 target=$(rustc -vV | sed -n 's/^host: //p')
-flags="'--remap-path-prefix=$PWD=/src','--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo'"
+# A directory for each program, because their flags differ; in the cache, so that checkouts share what others have built. Paths in
+# the checkout are relative anyway, and flags that name it would have each checkout build everything once more.
+cache=${KEELSON_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/keelson}
+directory=$cache/cargo/$program
+flags="'--remap-path-prefix=$directory=/build','--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo'"
 case $program in
 init) package=keelson-init flags="'-Ctarget-feature=+crt-static',$flags" ;;
 *) package=$program ;;
 esac
-# A directory for each program: their flags differ, and neither shall rebuild what the other or anybody else has built.
-directory=${CARGO_TARGET_DIR:-target}/images/$program
+mkdir -p "$directory"
+# Until the program is copied: another checkout puts its own in the same place.
+exec 9>"$directory/lock"
+flock 9
 cargo build --quiet --release --locked --package $package --target "$target" --target-dir "$directory" \
     --config "target.$target.rustflags=[$flags]"
 cp "$directory/$target/release/$program" "$output"

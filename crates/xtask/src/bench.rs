@@ -72,7 +72,15 @@ fn nodeset(options: &Options) -> Result<()> {
     });
     progress.step("chart: slurm, with workers on simulated nodes", |_| {
         let place = format!("nodesets.cpu.podSpec={on_simulated_nodes}");
-        let words = ["--set", "nodesets.cpu.replicas=0", "--set-json", &place];
+        let words = [
+            "--set",
+            "nodesets.cpu.replicas=0",
+            // slurmctld makes room for what the NodeSets want; here the nodes are there first.
+            "--set",
+            "controller.maxNodeCount=4096",
+            "--set-json",
+            &place,
+        ];
         slurm::install_slurm(&target, "bench", &words)
     })?;
     let measured = example("bench_nodeset", options)?

@@ -65,7 +65,10 @@ fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurP
                 .args(["images/build-program.sh", name])
                 .arg(&program);
             // The same program whether it is built by cargo run or by hand.
-            build.env_remove("CARGO").env_remove("RUSTFLAGS");
+            build
+                .env_remove("CARGO")
+                .env_remove("RUSTFLAGS")
+                .env("KEELSON_CACHE", cache.root());
             command::run(&mut build, &cache.root().join("logs/cargo.log"))?;
             Ok(program)
         })

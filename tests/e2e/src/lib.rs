@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use testbed::Cluster;
 
 pub mod audit;
+pub mod forward;
 pub mod network_policy;
 pub mod operator;
 pub mod slurm;

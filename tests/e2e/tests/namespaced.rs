@@ -5,6 +5,7 @@
 //! (`.config/nextest.toml`).
 
 use anyhow::{Context, Result, ensure};
+use e2e::forward::Forward;
 use e2e::operator::Stopped;
 use e2e::slurm::Slurm;
 use e2e::{Namespace, cluster, eventually, get, kubectl, run};
@@ -34,6 +35,7 @@ impl Operator {
             .args(["--set", "certManager.secretName=team-webhook-ca"])
             .args(["--set", &format!("operator.namespaces={serves}")])
             .args(["--set", &format!("webhook.namespaces={serves}")])
+            .args(["--set", "operator.metricsSecure=true"])
             .args(["--wait", "--timeout=5m"]))?;
         Ok(operator)
     }
@@ -69,6 +71,55 @@ impl Operator {
             .output()?;
         Ok(answer.stdout.starts_with(b"yes"))
     }
+}
+
+/// A right that goes with the test.
+struct Binding(String);
+
+impl Binding {
+    fn create(role: &str, account: &str) -> Result<Self> {
+        let name = format!("{role}-{}", std::process::id());
+        let role = format!("--clusterrole={role}");
+        let account = format!("--serviceaccount={account}");
+        kubectl(&["create", "clusterrolebinding", &name, &role, &account])?;
+        Ok(Self(name))
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        let _ = kubectl(&["delete", "clusterrolebinding", &self.0]);
+    }
+}
+
+/// The operator's figures are for those who may read them.
+fn figures_are_guarded(operator: &Operator) -> Result<()> {
+    let space = &operator.space;
+    space.kubectl(&["create", "serviceaccount", "scraper"])?;
+    let token = space.kubectl(&["create", "token", "scraper"])?;
+    let forward = Forward::open(&space.name, "deployment/team-slurm-operator", 8080)?;
+    let server = format!("https://127.0.0.1:{}", forward.port);
+    // kubectl is a client as good as any, once it forgets who it is.
+    let scrape = |token: &str| {
+        run(cluster()?
+            .kubectl()
+            .args(["--kubeconfig=/dev/null", "--insecure-skip-tls-verify"])
+            .args(["--server", &server, "--token", token.trim()])
+            .args(["get", "--raw", "/metrics"]))
+    };
+    for (token, expected) in [("nobody's", "Unauthorized"), (&token, "Forbidden")] {
+        let refused = scrape(token).err().context("a stranger read the figures")?;
+        ensure!(format!("{refused:#}").contains(expected), "{refused:#}");
+    }
+    let _binding = Binding::create(
+        "team-slurm-operator-metrics-reader",
+        &format!("{}:scraper", space.name),
+    )?;
+    eventually("the figures are read", || {
+        let figures = scrape(&token)?;
+        ensure!(figures.contains("# TYPE"), "{figures}");
+        Ok(())
+    })
 }
 
 impl Drop for Operator {
@@ -108,6 +159,7 @@ fn an_operator_for_one_namespace_runs_a_job_with_rights_there_alone() -> Result<
             "{verb} {what} in another namespace"
         );
     }
+    figures_are_guarded(&operator)?;
     let slurm = Slurm::install_examples(space, &[], "nodesets: { cpu: { replicas: 1 } }")?;
     slurm.wait_idle(1)?;
     let job = slurm.sbatch(&["--wait"], "true")?;

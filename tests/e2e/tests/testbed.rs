@@ -1,12 +1,13 @@
 //! The testbed itself: what it starts is a Kubernetes like any other, and it leaves nothing behind.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use e2e::forward::Forward;
 use e2e::{Namespace, cluster, eventually, kubectl, run, tools_image, xtask};
 
 /// A pod that sleeps, or serves a word over HTTP.
@@ -96,23 +97,8 @@ fn exec_logs_and_port_forward_work() -> Result<()> {
         ensure!(log == "serving\n", "{log:?}");
         Ok(())
     })?;
-    let mut forward = Guard(
-        cluster()?
-            .kubectl()
-            .args(["--namespace", &space.name, "port-forward", "pod/server", ":8080"])
-            .stdout(Stdio::piped())
-            .spawn()?,
-    );
-    let mut line = String::new();
-    // Kept open to the end: kubectl prints a line for each connection and would die of a closed pipe.
-    let mut said = BufReader::new(forward.0.stdout.take().context("no output")?);
-    said.read_line(&mut line)?;
-    let port: u16 = line
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("127.0.0.1:"))
-        .and_then(|port| port.parse().ok())
-        .with_context(|| format!("no port in {line:?}"))?;
-    let mut connection = TcpStream::connect(("127.0.0.1", port))?;
+    let forward = Forward::open(&space.name, "pod/server", 8080)?;
+    let mut connection = TcpStream::connect(("127.0.0.1", forward.port))?;
     connection.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer)?;

@@ -38,7 +38,9 @@ impl Draft<'_> {
                     self.plan.steps.extend(features(&pod.node, machine, node));
                 }
             }
-            match node.map(|node| show_state(pod, node, self.observed.now)) {
+            // Before slurmd has run in it, what Slurm says is about the worker that had the name before.
+            let own = node.filter(|_| pod.started);
+            match own.map(|node| show_state(pod, node, self.observed.now)) {
                 Some(Show::Now(step)) => self.plan.steps.push(step),
                 Some(Show::Later(left)) => {
                     self.plan.look_again = Some(self.plan.look_again.map_or(left, |known| known.min(left)));

@@ -37,6 +37,14 @@ fn a_pod_shows_the_state_of_its_slurm_node() {
 }
 
 #[test]
+fn the_state_of_its_predecessor_is_not_shown() {
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
+    assert!(shown(&observed).is_some());
+    observed.pods[0].started = false;
+    assert_eq!(shown(&observed), None);
+}
+
+#[test]
 fn jobs_that_come_and_go_are_shown_only_now_and_then() {
     let mut observed = observed(set(1), vec![pod(0)], slurm(&["MIXED"]));
     observed.pods[0]
