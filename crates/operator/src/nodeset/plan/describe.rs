@@ -14,11 +14,20 @@ use crate::{
 
 /// Jobs come and go; a pod shows that at most this often, so that a busy cluster does not keep the API server busy.
 const CALM: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
+/// While workers start, the API server has more urgent things to do than to hear how much work others have.
+const STARTING: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
+const AFTER_START: Duration = Duration::from_secs(5);
 /// Conditions that only say how much work there is.
 const WORK: [&str; 4] = ["Idle", "Mixed", "Allocated", "Completing"];
 
 impl Draft<'_> {
     pub(super) fn descriptions(&mut self) {
+        let now = self.observed.now;
+        // One that does not come up at all must not keep the others silent.
+        let starting = self.workers.iter().any(|worker| {
+            let pod = worker.facts;
+            pod.ready_since.is_none() && now.duration_since(pod.created) < STARTING
+        });
         for worker in &self.workers {
             let pod = worker.facts;
             let node = self.slurm().node(&pod.node).filter(|node| !node.outdated);
@@ -40,7 +49,7 @@ impl Draft<'_> {
             }
             // Before slurmd has run in it, what Slurm says is about the worker that had the name before.
             let own = node.filter(|_| pod.started);
-            match own.map(|node| show_state(pod, node, self.observed.now)) {
+            match own.map(|node| show_state(pod, node, now, starting)) {
                 Some(Show::Now(step)) => self.plan.steps.push(step),
                 Some(Show::Later(left)) => {
                     self.plan.look_again = Some(self.plan.look_again.map_or(left, |known| known.min(left)));
@@ -58,7 +67,7 @@ enum Show {
     Later(Duration),
 }
 
-fn show_state(pod: &PodFacts, node: &SlurmNode, now: Timestamp) -> Show {
+fn show_state(pod: &PodFacts, node: &SlurmNode, now: Timestamp, starting: bool) -> Show {
     let kind = |state| format!("{}{state}", condition::SLURM_NODE_STATE_PREFIX);
     let wanted: BTreeMap<String, String> = states(node)
         .map(|state| (kind(state), node.reason.clone()))
@@ -81,10 +90,10 @@ fn show_state(pod: &PodFacts, node: &SlurmNode, now: Timestamp) -> Show {
     let since = last
         .map(|last| now.duration_since(last))
         .filter(|since| *since < CALM);
+    let only_work = set.keys().chain(&drop).all(about_work);
     match since {
-        Some(since) if set.keys().chain(&drop).all(about_work) => {
-            Show::Later(Duration::try_from(CALM - since).unwrap_or_default())
-        }
+        Some(since) if only_work => Show::Later(Duration::try_from(CALM - since).unwrap_or_default()),
+        None if only_work && starting => Show::Later(AFTER_START),
         _ => Show::Now(Step::Conditions {
             pod: pod.id(),
             set,

@@ -45,6 +45,20 @@ fn the_state_of_its_predecessor_is_not_shown() {
 }
 
 #[test]
+fn while_workers_start_only_what_matters_is_shown() {
+    let mut observed = observed(set(2), vec![pod(0), pod(1)], slurm(&["IDLE", "IDLE"]));
+    observed.pods[1].ready_since = None;
+    observed.pods[1].created = at(-59);
+    assert_eq!(shown(&observed), None);
+    assert_eq!(decide(&observed).look_again, Some(Duration::from_secs(5)));
+    observed.slurm = slurm(&["IDLE+DRAIN", "IDLE"]);
+    assert!(shown(&observed).is_some());
+    observed.slurm = slurm(&["IDLE", "IDLE"]);
+    observed.pods[1].created = at(-60);
+    assert!(shown(&observed).is_some(), "it does not come up at all");
+}
+
+#[test]
 fn jobs_that_come_and_go_are_shown_only_now_and_then() {
     let mut observed = observed(set(1), vec![pod(0)], slurm(&["MIXED"]));
     observed.pods[0]
