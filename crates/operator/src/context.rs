@@ -3,10 +3,11 @@
 use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use keelson_api::Controller;
 use keelson_runtime::{Clock, Key, apply::Writer, contents::Contents, events::Events, metrics::Metrics};
-use kube::Client;
+use kube::{Client, ResourceExt};
 
-use crate::{caches::Caches, slurm::mirrors::Mirrors, triggers::Triggers};
+use crate::{caches::Caches, keys, slurm::mirrors::Mirrors, triggers::Triggers};
 
 /// Settings that come from flags.
 #[derive(Debug, Clone, Default)]
@@ -53,6 +54,13 @@ impl Context {
         name: &str,
     ) -> Result<Option<Arc<Secret>>, keelson_runtime::contents::Error> {
         self.secrets.get(&Key::new(namespace, name)).await
+    }
+
+    /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
+    pub fn slurm_key_in_use(&self, controller: &Controller) -> Option<String> {
+        let namespace = controller.namespace().unwrap_or_default();
+        let workload = Key::new(namespace, controller.controller_name());
+        keys::slurm_key_in_use(self.caches.stateful_sets.get(&workload).as_deref())
     }
 
     /// The ConfigMap of this name, with its content.

@@ -14,7 +14,6 @@ use super::daemon::{self, Daemon};
 use crate::{
     caches::{REFERENCE, reference_value},
     context::Context,
-    keys,
 };
 
 /// Enough for several attempts at the database.
@@ -106,12 +105,7 @@ fn slurm_key_in_use(context: &Context, accounting: &Accounting) -> Option<String
         .find(REFERENCE, &id)
         .into_iter()
         .filter(|controller| controller.spec.slurm_key_ref == accounting.spec.slurm_key_ref)
-        .find_map(|controller| {
-            let workload = caches
-                .stateful_sets
-                .get(&Key::new(&namespace, controller.controller_name()));
-            keys::slurm_key_in_use(workload.as_deref())
-        })
+        .find_map(|controller| context.slurm_key_in_use(&controller))
 }
 
 /// A log that cannot be read makes the status poorer and nothing worse: the peer's roles do not allow it.

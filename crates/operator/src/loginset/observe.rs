@@ -13,7 +13,6 @@ use kube::ResourceExt;
 use crate::{
     caches::{INSTANCE, instance_value},
     context::Context,
-    keys,
 };
 
 /// Everything that the other steps look at.
@@ -65,12 +64,9 @@ pub async fn observe(context: &Context, loginset: Arc<LoginSet>) -> Result<Obser
     let [slurm_key, sssd] = secrets;
     let name = name(&loginset);
     Ok(Observed {
-        slurm_key_in_use: controller.as_ref().and_then(|controller| {
-            let workload = caches
-                .stateful_sets
-                .get(&Key::new(&namespace, controller.controller_name()));
-            keys::slurm_key_in_use(workload.as_deref())
-        }),
+        slurm_key_in_use: controller
+            .as_ref()
+            .and_then(|controller| context.slurm_key_in_use(controller)),
         controller,
         slurm_key,
         sssd,
