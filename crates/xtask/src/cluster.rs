@@ -87,7 +87,7 @@ pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32, build: Build
         node_root: image::node_root(&cache, progress, &workspace::root()?.join("images"))?,
         images,
         binaries,
-        program: std::env::current_exe().context("cannot find this program's own file")?,
+        program: workspace::program()?,
     };
     let (cluster, new) = Cluster::start(&wanted, progress)?;
     if !new {

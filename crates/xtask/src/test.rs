@@ -194,7 +194,7 @@ fn on_cluster(
         // They wait more than they work.
         .args(["--test-threads=3", "-E", filter])
         .env("KEELSON_TEST_CLUSTER", &options.name)
-        .env("KEELSON_XTASK", std::env::current_exe()?)
+        .env("KEELSON_XTASK", workspace::program()?)
         .env("KEELSON_TEST_PROGRAM", workspace::keelson(build)?)
         .env("KUBECONFIG", running.layout().kubeconfig())
         .check()?;

@@ -23,6 +23,17 @@ pub fn root() -> Result<PathBuf> {
         .context("this program is not two levels below the checkout's root")
 }
 
+/// This program's file. Building the workspace's tests may link it anew while it runs: then the kernel calls what runs
+/// deleted, and what is at its place is as good.
+pub fn program() -> Result<PathBuf> {
+    let file = std::env::current_exe().context("cannot find this program's own file")?;
+    let text = file.to_string_lossy();
+    Ok(match text.strip_suffix(" (deleted)") {
+        Some(place) => PathBuf::from(place),
+        None => file,
+    })
+}
+
 /// `cargo` in the checkout.
 pub fn cargo() -> Result<Command> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
