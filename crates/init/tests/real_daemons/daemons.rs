@@ -74,8 +74,7 @@ fn slurmd_registers_runs_jobs_and_hands_over() -> Result<()> {
         eventually("the node is back", || {
             Ok(w0.log().matches("slurmd started on").count() >= 3 && idle()?)
         })?;
-        w0.run(&["pkill", "-KILL", "-x", "slurmd"])?;
-        assert_eq!(w0.ended()?, 137);
+        assert_eq!(w0.ended_by_the_end_of("slurmd")?, 137);
         Ok(())
     })
 }
@@ -193,8 +192,7 @@ fn login_keeps_sackd_running_as_slurms_user() -> Result<()> {
         login.run(&["kill", "-s", "TERM", "1"])?;
         thread::sleep(Duration::from_secs(2));
         ensure!(login.runs()? && answers(&login)?, "the session was cut off");
-        login.run(&["pkill", "-x", "sleep"])?;
-        assert_eq!(login.ended()?, 0);
+        assert_eq!(login.ended_by_the_end_of("sleep")?, 0);
         Ok(())
     })
 }

@@ -193,6 +193,13 @@ impl Pod<'_> {
         self.ended()
     }
 
+    /// Kills processes by their name, with which the container ends, and returns its exit code.
+    pub fn ended_by_the_end_of(&mut self, program: &str) -> Result<i32> {
+        // Who kills may end along with the container.
+        self.output(&["pkill", "-KILL", "-x", program])?;
+        self.ended()
+    }
+
     /// What the container has printed.
     pub fn log(&self) -> String {
         fs::read_to_string(self.network.seen(&self.directory.join("log"))).unwrap_or_default()

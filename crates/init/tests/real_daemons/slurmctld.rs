@@ -123,8 +123,7 @@ fn a_first_start_with_bad_files_ends_with_slurmctlds_status() -> Result<()> {
 fn the_end_of_slurmctld_is_the_end_of_the_container() -> Result<()> {
     with_slurm(|network| {
         let mut c0 = started(network, &conf(""))?;
-        c0.run(&["pkill", "-KILL", "-x", "slurmctld"])?;
-        assert_eq!(c0.ended()?, 137);
+        assert_eq!(c0.ended_by_the_end_of("slurmctld")?, 137);
         // A stop while a change is being tried.
         c0.start(&["slurmctld"])?;
         serves(&c0)?;
