@@ -174,8 +174,14 @@ struct MetaSlurm {
     release: String,
 }
 
-/// Reads an answer. An answer that cannot be read is read again to find the place that is wrong.
+/// Reads an answer. Slurm hands on the bytes of names and comments as users wrote them: where they are no text they are
+/// replaced, so that nobody's job hides the jobs of all others.
 pub(crate) fn decode<B: Body>(call: &Call, bytes: &[u8]) -> Result<Answer<B>, Error> {
+    serde_json::from_slice(bytes).or_else(|_| decode_text(call, String::from_utf8_lossy(bytes).as_bytes()))
+}
+
+/// Reads an answer; one that cannot be read is read again to find the place that is wrong.
+fn decode_text<B: Body>(call: &Call, bytes: &[u8]) -> Result<Answer<B>, Error> {
     serde_json::from_slice(bytes).map_err(|_| {
         let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
         let message = match serde_path_to_error::deserialize::<_, Answer<B>>(deserializer) {
@@ -358,6 +364,15 @@ mod tests {
     fn a_list_of_nothing_is_empty() {
         let answer: Answer<Listing<Thing>> = decode(&NODES, br#"{"things":null}"#).unwrap();
         assert!(answer.body.items.is_empty());
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced_and_hide_nothing() {
+        let json = b"{\"things\":[\"a\xff\",\"b\"],\"last_update\":{\"set\":true,\"number\":9}}";
+        let answer: Answer<Listing<Thing>> = decode(&NODES, json).unwrap();
+        assert_eq!(answer.body.items, [Thing("a\u{fffd}".into()), Thing("b".into())]);
+        assert!(answer.body.last_update.is_some());
+        decode::<Listing<Thing>>(&NODES, b"{\"things\":[\"a\xff\"").unwrap_err();
     }
 
     #[rstest]

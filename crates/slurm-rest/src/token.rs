@@ -31,6 +31,11 @@ pub fn sign(
     issued: Timestamp,
     lifetime: SignedDuration,
 ) -> Result<SecretString, Error> {
+    if key.expose_secret().is_empty() {
+        return Err(Error::Signing {
+            message: "the key is empty".into(),
+        });
+    }
     let expires = issued.as_second().saturating_add(lifetime.as_secs());
     let claims = Claims {
         iat: issued.as_second(),
@@ -231,6 +236,17 @@ mod tests {
             decoded.unwrap().claims,
             serde_json::json!({"iat": 1_000, "exp": 1_060, "sun": "bob"})
         );
+    }
+
+    #[test]
+    fn an_empty_key_signs_nothing() {
+        let token = sign(
+            "bob",
+            &key(""),
+            Timestamp::UNIX_EPOCH,
+            SignedDuration::from_secs(60),
+        );
+        assert!(matches!(token, Err(Error::Signing { .. })), "{token:?}");
     }
 
     #[test]

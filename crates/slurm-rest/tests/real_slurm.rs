@@ -448,6 +448,25 @@ fn nodes_that_changed_are_listed_whole_while_partitions_did_not(
     })
 }
 
+/// Slurm takes any bytes for a name, from any user.
+#[rstest]
+fn a_job_whose_name_is_no_text_hides_no_other(#[values(V2411, V2605)] release: Release) -> Result<()> {
+    let Some(slurm) = start(release)? else {
+        return Ok(());
+    };
+    let submit = r#"sbatch --hold -J "$(printf 'a\377b')" --comment="$(printf '\355\240\200')" --wrap true"#;
+    slurm.run(&["sh", "-c", submit])?;
+    slurm.run(&["sbatch", "--hold", "-J", "plain", "--wrap", "true"])?;
+    inside(&slurm, || async {
+        let Fetched::Changed(list) = client(V45)?.jobs(None).await? else {
+            bail!("no list")
+        };
+        let names: Vec<_> = list.items.iter().map(|job| &*job.name).collect();
+        assert_eq!(names, ["a\u{fffd}b", "plain"]);
+        Ok(())
+    })
+}
+
 #[rstest]
 fn a_user_without_rights_is_told_so(#[values(V2411, V2605)] release: Release) -> Result<()> {
     let Some(slurm) = start(release)? else {

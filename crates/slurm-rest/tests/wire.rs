@@ -345,6 +345,18 @@ async fn names_are_encoded_and_an_empty_one_is_never_sent() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_job_is_not_ended_by_a_signal_that_is_empty() -> Result<()> {
+    let (address, log) = serve(|line, _, _| if is_document(line) { describe() } else { Act::Hang }).await?;
+    let client = client(&address)?;
+    for signal in ["", " "] {
+        let sent = client.signal_job(7, signal).await;
+        assert!(matches!(sent, Err(Error::Request { .. })), "{sent:?}");
+    }
+    assert_eq!(log.lock().unwrap().len(), 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_call_that_the_version_lacks_is_told_without_asking() -> Result<()> {
     let (address, log) = serve(|line, _, _| if is_document(line) { describe() } else { Act::Hang }).await?;
     let client = client(&address)?;

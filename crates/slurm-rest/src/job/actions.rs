@@ -164,6 +164,13 @@ impl Client {
 
     /// Sends a signal to a job: `SIGUSR1`. v0.0.41 says nothing about a job that Slurm does not know.
     pub async fn signal_job(&self, id: u64, signal: &str) -> Result<(), Error> {
+        // Without one Slurm ends the job.
+        if signal.trim().is_empty() {
+            return Err(Error::Request {
+                what: call::JOB_SIGNAL.path.to_owned(),
+                message: "there is no signal".into(),
+            });
+        }
         let (what, id) = (format!("job {id}"), id.to_string());
         let missing = Missing {
             what: &what,
