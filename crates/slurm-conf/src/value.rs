@@ -22,6 +22,9 @@ pub enum ValueError {
     /// The value must be one word here.
     #[error("holds {0:?}, which is not allowed here")]
     Character(char),
+    /// The word means something else to Slurm, in any case.
+    #[error("is {0:?}, which Slurm reads as {1}")]
+    Reserved(String, &'static str),
 }
 
 /// The value as it stands in a file: escaped, and quoted where it has to be.
@@ -57,6 +60,23 @@ pub fn encode_name(name: &str) -> Result<&str, ValueError> {
         Some(c) => Err(ValueError::Character(c)),
         None => Ok(name),
     }
+}
+
+/// The name of a node set. `Nodes=ALL` is every node, whatever node set has that name.
+pub fn encode_nodeset_name(name: &str) -> Result<&str, ValueError> {
+    not_reserved(encode_name(name)?, "ALL", "all nodes")
+}
+
+/// The name of a partition. `PartitionName=DEFAULT` makes none: it sets what all partitions behind it start from.
+pub fn encode_partition_name(name: &str) -> Result<&str, ValueError> {
+    not_reserved(encode_name(name)?, "DEFAULT", "the defaults of all partitions")
+}
+
+fn not_reserved<'a>(name: &'a str, word: &str, meaning: &'static str) -> Result<&'a str, ValueError> {
+    if name.eq_ignore_ascii_case(word) {
+        return Err(ValueError::Reserved(name.to_owned(), meaning));
+    }
+    Ok(name)
 }
 
 #[cfg(test)]

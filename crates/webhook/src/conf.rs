@@ -20,7 +20,7 @@ use slurm_conf::{
     slurmdbd_conf::{self, SlurmdbdConf, Storage},
     sshd_config,
     syntax::{Document, Statement, parse, parse_pairs},
-    value::encode_name,
+    value::{encode_name, encode_nodeset_name, encode_partition_name},
 };
 
 use crate::{
@@ -107,7 +107,10 @@ fn nodesets(controller: &Controller, around: &Around) -> Vec<NodeSet> {
     }
     partitions
         .into_iter()
-        .filter(|(name, _)| encode_name(name).is_ok())
+        // A name that cannot be one is its NodeSet's fault.
+        .filter(|(name, enabled)| {
+            encode_nodeset_name(name).is_ok() && (!enabled || encode_partition_name(name).is_ok())
+        })
         .map(|(name, enabled)| NodeSet {
             feature: name.clone(),
             name,

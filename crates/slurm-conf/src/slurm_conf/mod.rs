@@ -6,7 +6,7 @@ use crate::catalogue::File;
 use crate::merge::{Error, Piece, Refusal, Rendered, merge};
 use crate::sizing;
 use crate::syntax::{Document, Statement, SyntaxError, parse, parse_pairs};
-use crate::value::{ValueError, encode_name};
+use crate::value::{ValueError, encode_name, encode_nodeset_name, encode_partition_name};
 
 /// Where the files of one cluster lie in every pod.
 const ETC: &str = "/etc/slurm";
@@ -240,7 +240,11 @@ pub fn render_external(conf: &ExternalSlurmConf) -> Result<Rendered, Error> {
 }
 
 fn name<'a>(field: &str, value: &'a str) -> Result<&'a str, Error> {
-    encode_name(value).map_err(|source| Error::Value {
+    of(field, encode_name(value))
+}
+
+fn of<'a>(field: &str, encoded: Result<&'a str, ValueError>) -> Result<&'a str, Error> {
+    encoded.map_err(|source| Error::Value {
         field: field.to_owned(),
         source,
     })
@@ -336,12 +340,13 @@ fn nodeset_pieces(nodesets: &[NodeSet]) -> Result<Vec<Piece>, Error> {
         if pieces.is_empty() {
             pieces.push(Piece::Title("NODESET & PARTITION"));
         }
-        let nodeset = name("a node set's name", nodeset)?;
+        let nodeset = of("a node set's name", encode_nodeset_name(nodeset))?;
         let feature = name("a node set's feature", feature)?;
         pieces.push(Piece::Record(
             Statement::new("NodeSet", nodeset).with("Feature", feature),
         ));
         if let Some(partition) = partition {
+            of("a partition's name", encode_partition_name(nodeset))?;
             pieces.push(Piece::Record(partition_line(nodeset, partition)?));
         }
     }

@@ -219,6 +219,39 @@ fn two_node_sets_of_one_name_and_no_controller_are_refused() {
 }
 
 #[rstest]
+#[case(
+    "default",
+    true,
+    Some("a partition's name is \"default\", which Slurm reads as the defaults of all partitions")
+)]
+#[case(
+    "DEFAULT",
+    true,
+    Some("a partition's name is \"DEFAULT\", which Slurm reads as the defaults of all partitions")
+)]
+#[case("default", false, None)]
+#[case(
+    "all",
+    false,
+    Some("a node set's name is \"all\", which Slurm reads as all nodes")
+)]
+#[case("defaults", true, None)]
+fn a_word_that_slurm_reads_as_something_else_is_no_name(
+    #[case] name: &str,
+    #[case] partition: bool,
+    #[case] refusal: Option<&str>,
+) {
+    let nodesets = vec![NodeSet {
+        name: name.into(),
+        feature: name.into(),
+        partition: partition.then(Partition::default),
+    }];
+    let refused = render(&SlurmConf { nodesets, ..small() }).err();
+    let refused = refused.map(|error| error.to_string());
+    assert_eq!(refused.as_deref(), refusal);
+}
+
+#[rstest]
 #[case(SlurmConf { cluster_name: "a\nSlurmUser=root".into(), ..small() })]
 #[case(SlurmConf { cluster_name: "a b".into(), ..small() })]
 #[case(SlurmConf { service_address: Some("x SlurmUser=root".into()), ..small() })]

@@ -10,7 +10,12 @@ use keelson_api::{
     well_known::annotation,
 };
 use kube::ResourceExt as _;
-use slurm_conf::{catalogue::File, sshd_config::Role, syntax::parse};
+use slurm_conf::{
+    catalogue::File,
+    sshd_config::Role,
+    syntax::parse,
+    value::{ValueError, encode_nodeset_name, encode_partition_name},
+};
 
 use super::controller_exists;
 use crate::{
@@ -34,6 +39,7 @@ impl Rules for NodeSet {
         report.extend(conflicts(self, around.nodesets.iter().map(AsRef::as_ref)));
         names_in_extra_conf(self, around, report);
         host_name(self, report);
+        reserved_name(self, report);
         let spec = Path::spec();
         if let Some(parameters) = &self.spec.extra_conf {
             conf::node_parameters(&spec.field("extraConf"), parameters, report);
@@ -81,6 +87,30 @@ fn host_name(nodeset: &NodeSet, report: &mut Report) {
             &Path::default().field("metadata").field("name"),
             "has a dot, which host names of workers cannot have",
             "give the NodeSet a name without dots, or set template.spec.hostname",
+        );
+    }
+}
+
+/// Names of lines in slurm.conf that mean something else there. Slurm would take the options of a partition called
+/// `default` for those of all others.
+fn reserved_name(nodeset: &NodeSet, report: &mut Report) {
+    let name = nodeset.slurm_name();
+    let partition = nodeset.spec.partition.as_ref().is_some_and(|p| p.enabled);
+    let reserved = encode_nodeset_name(&name)
+        .and_then(|name| {
+            if partition {
+                encode_partition_name(name)
+            } else {
+                Ok(name)
+            }
+        })
+        .err();
+    if let Some(reserved @ ValueError::Reserved(..)) = reserved {
+        refuse(
+            report,
+            &Path::spec().field("template").field("spec").field("hostname"),
+            format!("the name of this NodeSet in Slurm {reserved}"),
+            "give this NodeSet another name, or another template.spec.hostname",
         );
     }
 }
