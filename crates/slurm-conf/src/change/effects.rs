@@ -108,11 +108,12 @@ const CGROUP_AT_START: [&str; 6] = [
 ];
 
 /// What shapes a node: jobs that run there hold bits of it, which cannot be carried over.
-const NODE_SHAPE: [&str; 10] = [
+const NODE_SHAPE: [&str; 11] = [
     "boards",
     "corespersocket",
     "corespeccount",
     "cpus",
+    "cpuspeclist",
     "gres",
     "memspeclimit",
     "procs",
@@ -188,7 +189,7 @@ pub(super) fn record_class(
         };
         return Class::kills(nodes, &[Daemon::Slurmd]);
     }
-    if name.eq_ignore_ascii_case("DEFAULT") {
+    if is_default(file, name) {
         return if key == "nodename" {
             Class::kills(MustBeEmpty::Cluster, &[])
         } else {
@@ -213,6 +214,11 @@ pub(super) fn record_class(
         }
         _ => Class::Reconfigure,
     }
+}
+
+/// Whether a record of this name is none, but what those behind it start from.
+pub(super) fn is_default(file: File, name: &str) -> bool {
+    file == File::Slurm && name.eq_ignore_ascii_case("DEFAULT")
 }
 
 fn differs(before: &Attributes, after: &Attributes, keys: &[&str]) -> bool {

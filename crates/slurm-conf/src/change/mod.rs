@@ -237,21 +237,40 @@ fn compare_repeated(file: File, old: &Document, new: &Document, changes: &mut Ve
 type Attributes = BTreeMap<String, String>;
 /// Records by key and name. Lines of one name are numbered: gres.conf has several, slurm.conf has `DEFAULT`.
 type Records = BTreeMap<(String, String, usize), Attributes>;
+/// Stands among the attributes of a controller: the first is the primary, so the order counts. No key has this name.
+const RANK: &str = "#";
 
 fn records(file: File, document: &Document) -> Records {
     let mut records = Records::new();
     let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
+    // What `DEFAULT` lines gave so far to the records behind them, by key.
+    let mut defaults: BTreeMap<String, Attributes> = BTreeMap::new();
+    let mut controllers = 0;
     for s in document
         .statements
         .iter()
         .filter(|s| file.shape(&s.head.key) == Shape::Record)
     {
-        let attributes = s
+        let mut attributes: Attributes = s
             .attributes
             .iter()
             .map(|a| (a.key.to_ascii_lowercase(), a.value.clone()))
             .collect();
         let (key, name) = (s.head.key.to_ascii_lowercase(), s.head.value.clone());
+        if effects::is_default(file, &name) {
+            defaults
+                .entry(key.clone())
+                .or_default()
+                .extend(attributes.clone());
+        } else if let Some(defaults) = defaults.get(&key) {
+            for (key, value) in defaults {
+                attributes.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        if key == "slurmctldhost" {
+            attributes.insert(RANK.to_owned(), controllers.to_string());
+            controllers += 1;
+        }
         let count = counts.entry((key.clone(), name.clone())).or_default();
         records.insert((key, name, *count), attributes);
         *count += 1;

@@ -47,6 +47,11 @@ use Daemon::{Sackd, Slurmctld, Slurmd, Slurmdbd, Slurmrestd};
 #[case::port("SlurmctldPort=6817", "SlurmctldPort=6818", restart(&[Slurmctld, Slurmrestd, Slurmd, Sackd]))]
 #[case::token("AuthAltParameters=a", "AuthAltParameters=b", restart(&[Slurmctld, Slurmrestd]))]
 #[case::backup("SlurmctldHost=a", "SlurmctldHost=a\nSlurmctldHost=b", restart(&[Slurmrestd]))]
+#[case::another_primary(
+    "SlurmctldHost=a\nSlurmctldHost=b",
+    "SlurmctldHost=b\nSlurmctldHost=a",
+    restart(&[Slurmrestd])
+)]
 #[case::name("ClusterName=a", "ClusterName=b", Class::Forbidden {
     why: "the saved state and the accounting records belong to the old name" })]
 #[case::select("SelectType=a", "", empty(&[CLUSTER], &[Slurmctld, Slurmrestd, Slurmd, Sackd]))]
@@ -63,6 +68,22 @@ use Daemon::{Sackd, Slurmctld, Slurmd, Slurmdbd, Slurmrestd};
     "PartitionName=DEFAULT MaxTime=2",
     Class::Reconfigure
 )]
+#[case::default_partition_behind(
+    "PartitionName=DEFAULT MaxTime=1\nPartitionName=a",
+    "PartitionName=a\nPartitionName=DEFAULT MaxTime=1",
+    Class::Reconfigure
+)]
+#[case::default_partition_written_out(
+    "PartitionName=DEFAULT MaxTime=1\nPartitionName=DEFAULT State=UP\nPartitionName=a",
+    "PartitionName=DEFAULT MaxTime=1\nPartitionName=DEFAULT State=UP\nPartitionName=a State=UP MaxTime=1",
+    Class::None
+)]
+#[case::default_node_behind(
+    "NodeName=DEFAULT CPUs=2\nNodeName=n",
+    "NodeName=n\nNodeName=DEFAULT CPUs=2",
+    empty(&[nodes("n")], &[Slurmd])
+)]
+#[case::node_cores_kept("NodeName=n CpuSpecList=0", "NodeName=n CpuSpecList=1", empty(&[nodes("n")], &[Slurmd]))]
 #[case::down("", "DownNodes=n State=DOWN", empty(&[nodes("n")], &[]))]
 #[case::drain("", "DownNodes=n State=DRAIN", Class::Reconfigure)]
 #[case::include("", "Include other.conf", restart(&[Slurmctld, Slurmrestd, Slurmd, Sackd]))]
