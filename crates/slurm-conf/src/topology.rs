@@ -1,6 +1,6 @@
 //! topology.yaml: how nodes hang together, for placing jobs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::hostlist::Hostlist;
@@ -116,6 +116,9 @@ fn render_tree(
 ) -> Result<(), Error> {
     unique(switches.iter().map(|s| &s.name), refuse)?;
     let known: BTreeSet<&String> = switches.iter().map(|s| &s.name).collect();
+    if let Some(name) = in_a_ring(switches) {
+        return Err(refuse(format!("switch {name} is above itself")));
+    }
     line(text, "  tree:");
     line(text, "    switches:");
     for Switch { name, below } in switches {
@@ -139,6 +142,28 @@ fn render_tree(
         }
     }
     Ok(())
+}
+
+/// A switch that can be reached from itself, or from one that can. slurmctld ends on those.
+fn in_a_ring(switches: &[Switch]) -> Option<&String> {
+    let mut open: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
+    for Switch { name, below } in switches {
+        if let Below::Switches(children) = below {
+            open.insert(name, children.iter().collect());
+        }
+    }
+    loop {
+        let done = |children: &Vec<&String>| children.iter().all(|child| !open.contains_key(child));
+        let finished: Vec<&String> = open
+            .iter()
+            .filter(|(_, children)| done(children))
+            .map(|(name, _)| *name)
+            .collect();
+        if finished.is_empty() {
+            return open.keys().next().copied();
+        }
+        open.retain(|name, _| !finished.contains(name));
+    }
 }
 
 fn render_blocks(
@@ -299,6 +324,8 @@ mod tests {
 
     #[rstest]
     #[case::unknown_child(Shape::Tree(vec![spine("root", &["gone"])]))]
+    #[case::ring_of_one(Shape::Tree(vec![spine("a", &["a"]), leaf("l", "n1")]))]
+    #[case::ring_of_two(Shape::Tree(vec![spine("root", &["a", "l"]), spine("a", &["b"]), spine("b", &["a"]), leaf("l", "n1")]))]
     #[case::twice(Shape::Tree(vec![leaf("a", "n1"), leaf("a", "n2")]))]
     #[case::sizes(Shape::Block { sizes: vec![4, 12], blocks: vec![] })]
     #[case::no_size(Shape::Block { sizes: vec![], blocks: vec![] })]

@@ -48,6 +48,21 @@ pub fn encode(value: &str) -> Result<Cow<'_, str>, ValueError> {
     }
 }
 
+/// What may stand in a key.
+pub(crate) fn is_key_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '.'
+}
+
+/// The key of a parameter.
+pub(crate) fn encode_key(key: &str) -> Result<&str, ValueError> {
+    match key.chars().find(|c| !is_key_character(*c)) {
+        _ if key.is_empty() => Err(ValueError::Empty),
+        Some(c) if c.is_control() => Err(ValueError::Control(c)),
+        Some(c) => Err(ValueError::Character(c)),
+        None => Ok(key),
+    }
+}
+
 /// A name that other lines refer to (cluster, host, node set, partition, script): one word without the
 /// characters that mean something in lists, host lists or option lists.
 pub fn encode_name(name: &str) -> Result<&str, ValueError> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::catalogue::{File, Shape};
-use crate::value::{ValueError, encode};
+use crate::value::{ValueError, encode, encode_key, is_key_character};
 
 /// How deep `Include` may nest before it is taken for a loop.
 const MAX_INCLUDE_DEPTH: usize = 8;
@@ -100,10 +100,12 @@ impl Statement {
 
     /// The line as it stands in a file, without the line break.
     pub fn encode(&self) -> Result<String, ValueError> {
-        let mut line = format!("{}={}", self.head.key, encode(&self.head.value)?);
-        for Pair { key, value } in &self.attributes {
-            line.push(' ');
-            line.push_str(key);
+        let mut line = String::new();
+        for Pair { key, value } in std::iter::once(&self.head).chain(&self.attributes) {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(encode_key(key)?);
             line.push('=');
             line.push_str(&encode(value)?);
         }
@@ -366,7 +368,7 @@ fn pair(text: &str) -> Result<Option<(Pair, &str)>, SyntaxError> {
     }
     let not_a_pair = || SyntaxError::NotAPair(text.trim_end().to_owned());
     let key_end = text
-        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.'))
+        .find(|c: char| !is_key_character(c))
         .filter(|end| *end > 0)
         .ok_or_else(not_a_pair)?;
     let (key, rest) = text.split_at(key_end);

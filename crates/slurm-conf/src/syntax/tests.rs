@@ -108,6 +108,20 @@ fn a_partition_config_is_one_line_of_pairs() {
     assert!(parse_pairs("  ").unwrap().is_empty());
 }
 
+#[rstest]
+#[case("")]
+#[case("A B")]
+#[case("A=1 B")]
+#[case("A\nSlurmUser")]
+#[case("#A")]
+fn a_key_that_would_read_as_something_else_is_refused(#[case] key: &str) {
+    Statement::new(key, "x").encode().unwrap_err();
+    Statement::new("PartitionName", "x")
+        .with(key, "y")
+        .encode()
+        .unwrap_err();
+}
+
 proptest! {
     #[test]
     fn any_text_is_read_or_refused_without_panic(text in "(?s).{0,200}") {
