@@ -1,5 +1,33 @@
 //! Slurm's configuration as text: writers, a parser for what users add, host lists, and what a change of
 //! the configuration needs. Pure: no client, no clock, no files.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use slurm_conf::catalogue::File;
+//! use slurm_conf::change::{Class, change_class};
+//! use slurm_conf::slurm_conf::{ControllerHost, SlurmConf, render};
+//! use slurm_conf::syntax::parse;
+//!
+//! let write = |extra_conf: &str| {
+//!     render(&SlurmConf {
+//!         cluster_name: "c1".into(),
+//!         hosts: vec![ControllerHost { name: "ctl".into(), address: None }],
+//!         slurmctld_port: 6817,
+//!         slurmd_port: 6818,
+//!         extra_conf: extra_conf.into(),
+//!         ..SlurmConf::default()
+//!     })
+//! };
+//! let before = write("KillWait=30")?;
+//! let after = write("KillWait=60\nSlurmUser=root")?;
+//! assert_eq!(after.findings[0].to_string(), "line 2: SlurmUser is not used, the operator needs SlurmUser=slurm");
+//!
+//! let read = |text: &str| parse(File::Slurm, text, &BTreeMap::new()).unwrap();
+//! let changes = change_class(File::Slurm, &read(&before.text), &read(&after.text));
+//! assert_eq!(changes.class(), Class::Reconfigure);
+//! # Ok::<(), slurm_conf::merge::Error>(())
+//! ```
 #![warn(missing_docs)]
 
 pub mod catalogue;
