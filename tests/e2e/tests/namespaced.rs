@@ -107,7 +107,7 @@ fn figures_are_guarded(operator: &Operator) -> Result<()> {
             .args(["--server", &server, "--token", token.trim()])
             .args(["get", "--raw", "/metrics"]))
     };
-    for (token, expected) in [("nobody's", "Unauthorized"), (&token, "Forbidden")] {
+    for (token, expected) in [("nobody's", "must be logged in"), (&token, "Forbidden")] {
         let refused = scrape(token).err().context("a stranger read the figures")?;
         ensure!(format!("{refused:#}").contains(expected), "{refused:#}");
     }
