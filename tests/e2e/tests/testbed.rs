@@ -245,7 +245,7 @@ fn bad_input_is_refused_with_a_remedy() -> Result<()> {
             "cargo xtask up --name nobody",
         ),
         (&["up", "--kubeconfig", "/nonexistent"], "no such file"),
-        (&["logs", "--name", "nobody", "etcd"], "has no logs"),
+        (&["logs", "--name", "nobody", "etcd"], "there is no cluster"),
     ] {
         let output = xtask()?.args(words).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
