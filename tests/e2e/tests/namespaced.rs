@@ -112,7 +112,7 @@ fn figures_are_guarded(operator: &Operator) -> Result<()> {
         ensure!(format!("{refused:#}").contains(expected), "{refused:#}");
     }
     let _binding = Binding::create(
-        "team-slurm-operator-metrics-reader",
+        "team-team-slurm-operator-metrics-reader",
         &format!("{}:scraper", space.name),
     )?;
     eventually("the figures are read", || {
