@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use keelson_api::well_known::app;
 use keelson_runtime::{Key, Queue};
 use kube::ResourceExt;
 
@@ -134,39 +135,17 @@ impl Triggers {
         }
     }
 
-    /// A pod of slurmctld changed: its StatefulSet's owner shows it in its status.
-    pub fn slurmctld_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
-        self.queues
-            .controller
-            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
-    }
-
-    /// A worker changed: the NodeSet that its labels name.
-    pub fn worker_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
-        self.queues
-            .nodeset
-            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
-    }
-
-    /// A pod of slurmdbd changed: the same.
-    pub fn slurmdbd_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
-        self.queues
-            .accounting
-            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
-    }
-
-    /// A pod of slurmrestd changed: the same.
-    pub fn slurmrestd_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
-        self.queues
-            .restapi
-            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
-    }
-
-    /// A login pod changed: the same.
-    pub fn login_pod<K: ResourceExt>(&self, pod: &K, instance: &str) {
-        self.queues
-            .loginset
-            .add(Key::new(pod.namespace().unwrap_or_default(), instance));
+    /// A pod of Slurm changed: the object that its labels name shows it in its status, and need not be its owner.
+    pub fn pod<K: ResourceExt>(&self, pod: &K, app: &str, instance: &str) {
+        let queue = match app {
+            app::SLURMCTLD => &self.queues.controller,
+            app::SLURMDBD => &self.queues.accounting,
+            app::SLURMRESTD => &self.queues.restapi,
+            app::LOGIN => &self.queues.loginset,
+            app::SLURMD => &self.queues.nodeset,
+            _ => return,
+        };
+        queue.add(Key::new(pod.namespace().unwrap_or_default(), instance));
     }
 
     /// A Kubernetes node changed: the NodeSets with workers on it, and those that want one on every node.

@@ -78,14 +78,8 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
     let mut pod_subscriber = subscriber(pods, on, |on, pod: &Pod| {
         on.child(pod);
         let label = |key| pod.labels().get(key).map(String::as_str);
-        match (label(label::APP), label(label::INSTANCE)) {
-            (Some(app::SLURMCTLD), Some(instance)) => on.slurmctld_pod(pod, instance),
-            (Some(app::SLURMDBD), Some(instance)) => on.slurmdbd_pod(pod, instance),
-            (Some(app::SLURMRESTD), Some(instance)) => on.slurmrestd_pod(pod, instance),
-            (Some(app::LOGIN), Some(instance)) => on.login_pod(pod, instance),
-            // Even if nobody is in charge of it yet.
-            (Some(app::SLURMD), Some(instance)) => on.worker_pod(pod, instance),
-            _ => {}
+        if let (Some(app), Some(instance)) = (label(label::APP), label(label::INSTANCE)) {
+            on.pod(pod, app, instance);
         }
     });
     pod_subscriber.prune = prune_pod;

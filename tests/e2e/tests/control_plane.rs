@@ -112,12 +112,15 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
 
     // A slurmrestd that starts in the middle does not meet it at all: it would die of what it cannot read.
-    slurm.add_conf(&installed, "MinJobAge=88\nNoSuchParameter=1")?;
-    eventually("what slurmctld says of another refused one", || {
-        let said = slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
-        ensure!(said.contains("NoSuchParameter"), "{said}");
-        Ok(())
-    })?;
+    let refused = |line: &str, why: &str| {
+        slurm.add_conf(&installed, &format!("MinJobAge=88\n{line}"))?;
+        eventually(&format!("{line} is refused"), || {
+            let said = slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
+            ensure!(said.contains(why), "{said}");
+            Ok(())
+        })
+    };
+    refused("NoSuchParameter=1", "NoSuchParameter")?;
     slurm
         .space
         .kubectl(&["delete", "pods", "--selector=app.kubernetes.io/name=slurmrestd"])?;
@@ -126,12 +129,7 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     slurm.wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")?;
 
     // slurmctld would wait a minute for it, twice, and serve nobody meanwhile.
-    slurm.add_conf(&installed, "MinJobAge=88\nInclude /no/such/file")?;
-    eventually("what is said of a file that is not there", || {
-        let said = slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
-        ensure!(said.contains("/no/such/file, which is not there"), "{said}");
-        Ok(())
-    })?;
+    refused("Include /no/such/file", "/no/such/file, which is not there")?;
     slurm.add_conf(&installed, "MinJobAge=88\nInclude gpus.conf")?;
     let said = slurm.wait_condition(CONTROLLER, "Degraded", "True", "ReferenceMissing")?;
     ensure!(said.contains("spec.configFileRefs"), "{said}");
