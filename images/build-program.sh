@@ -19,6 +19,11 @@ mkdir -p "$directory"
 # Until the program is copied: another checkout puts its own in the same place.
 exec 9>"$directory/lock"
 flock 9
+# Cargo goes by the age of files: what another checkout compiled later than this one was written would pass for its own.
+if [ "$(cat "$directory/checkout" 2>/dev/null)" != "$PWD" ]; then
+    cargo clean --quiet --release --locked --workspace --target "$target" --target-dir "$directory"
+    echo "$PWD" >"$directory/checkout"
+fi
 cargo build --quiet --release --locked --package $package --target "$target" --target-dir "$directory" \
     --config "target.$target.rustflags=[$flags]"
 cp "$directory/$target/release/$program" "$output"
