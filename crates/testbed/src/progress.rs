@@ -23,6 +23,14 @@ impl Progress {
         }
     }
 
+    /// Plain lines even on a terminal: for steps beside something else that writes there.
+    pub fn lines() -> Self {
+        Self {
+            terminal: false,
+            verbose: false,
+        }
+    }
+
     /// Whether details are wanted.
     pub fn verbose(&self) -> bool {
         self.verbose

@@ -40,7 +40,7 @@ enum Subject {
 /// The cluster that a benchmark makes for itself.
 const CLUSTER: &str = "bench";
 /// Room for 2,500 workers.
-const SIMULATED_NODES: u32 = 25;
+const SIMULATED_NODES: u32 = 40;
 
 pub fn run(options: &Options) -> Result<()> {
     match options.subject {
@@ -98,14 +98,19 @@ fn nodeset(options: &Options) -> Result<()> {
 
 /// A benchmark is an example, run as it is shipped.
 fn example(name: &str, options: &Options) -> Result<Command> {
+    // In the cache, as the programs of the images are: checkouts share what they are built of.
+    let directory = Cache::open()?.root().join("cargo/bench");
     let mut build = workspace::cargo()?;
     // The whole workspace's features, so that all benchmarks share what they are built of.
-    build.args(["build", "--release", "--locked", "--workspace", "--example", name]);
+    build
+        .args(["build", "--release", "--locked", "--workspace", "--example", name])
+        .arg("--target-dir")
+        .arg(&directory);
     if !options.verbose {
         build.arg("--quiet");
     }
     build.check()?;
-    let mut command = Command::new(workspace::root()?.join("target/release/examples").join(name));
+    let mut command = Command::new(directory.join("release/examples").join(name));
     if options.check {
         command.arg("--check");
     }

@@ -66,6 +66,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     tiers.sort();
     tiers.dedup();
     let cache = Cache::open()?;
+    // The cluster tier needs the operator as it is shipped. Compiling it is all work and the parts tier mostly waits.
+    let compile_ahead = tiers.contains(&Tier::Cluster) && !options.quick;
     for tier in tiers {
         progress.line(&format!("== {tier:?}"));
         match tier {
@@ -76,7 +78,17 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                     &filter(&format!("not {ON_CLUSTER} and not binary(/^real_/)"), options),
                 ])
                 .check()?,
-            Tier::Parts => real_parts(&cache, &progress, options)?,
+            Tier::Parts => std::thread::scope(|scope| {
+                let images = compile_ahead.then(|| {
+                    scope.spawn(|| workspace::build_images(&cache, &Progress::lines(), Build::Release))
+                });
+                real_parts(&cache, &progress, options)?;
+                match images.map(std::thread::ScopedJoinHandle::join) {
+                    Some(Ok(Err(error))) => Err(error),
+                    Some(Err(panic)) => std::panic::resume_unwind(panic),
+                    _ => Ok(()),
+                }
+            })?,
             Tier::Cluster => {
                 with_cluster(
                     &cache,
@@ -192,7 +204,7 @@ fn on_cluster(
     }
     runner
         // They wait more than they work.
-        .args(["--test-threads=3", "-E", filter])
+        .args(["--test-threads=5", "-E", filter])
         .env("KEELSON_TEST_CLUSTER", &options.name)
         .env("KEELSON_XTASK", workspace::program()?)
         .env("KEELSON_TEST_PROGRAM", workspace::keelson(build)?)

@@ -58,10 +58,11 @@ pub fn build_images(cache: &Cache, progress: &Progress, build: Build) -> Result<
 
 /// The operator's program as [`build_images`] left it.
 pub fn keelson(build: Build) -> Result<PathBuf> {
-    Ok(root()?.join(match build {
-        Build::Release => "target/images/keelson.bin",
-        Build::Quick => "target/debug/keelson",
-    }))
+    match build {
+        Build::Release => Ok(root()?.join("target/images/keelson.bin")),
+        // Wherever cargo puts programs: next to this one.
+        Build::Quick => Ok(program()?.with_file_name("keelson")),
+    }
 }
 
 fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurPrograms> {
