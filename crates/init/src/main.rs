@@ -13,6 +13,7 @@ mod login;
 mod moment;
 mod notify;
 mod process;
+mod registration;
 mod role;
 mod service;
 mod single;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::process::{Manager, find};
-use crate::{RUN, single, sshd};
+use crate::{RUN, registration, single, sshd};
 
 /// Runs slurmd to its end and returns its exit status.
 pub fn run(args: Vec<String>) -> std::io::Result<i32> {
@@ -23,6 +23,7 @@ pub fn run(args: Vec<String>) -> std::io::Result<i32> {
     if Path::new(sshd::CONFIG).exists() {
         manager.add_beside(sshd::service()?);
     }
+    registration::look_after(&args);
     single::run(manager, &find("slurmd"), &args, &[])
 }
 
