@@ -12,14 +12,16 @@
     reason = "a benchmark prints, and fails by panicking"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -42,7 +44,7 @@ async fn main() {
         client: Client::try_default().await.unwrap(),
     };
     println!(
-        "workers  floor s  ready s  ratio  writes/pod  slurm reads  slurm writes  cpu s  rss MiB  cordon→drained s  writes"
+        "workers  bare s  floor s  ready s  ratio  writes/pod  slurm reads  slurm writes  cpu s  rss MiB  cordon→drained s  writes"
     );
     for size in sizes {
         let broken = bench.measure(size).await;
@@ -52,6 +54,14 @@ async fn main() {
 
 struct Bench {
     client: Client,
+}
+
+/// What the pods of the bare client carry. With the labels of workers Kubernetes counts them in the workers' Service and
+/// disruption budget, as it has to for workers.
+#[derive(Clone, Copy)]
+enum Labels {
+    None,
+    OfWorkers,
 }
 
 /// What the operator has used and done so far.
@@ -76,7 +86,8 @@ impl Bench {
             "CPUs=1",
             "State=EXTERNAL",
         ]);
-        let floor = self.floor(&template, size).await;
+        let bare = self.floor(&template, size, Labels::None).await;
+        let floor = self.floor(&template, size, Labels::OfWorkers).await;
 
         let before = self.used().await;
         let begun = Instant::now();
@@ -103,7 +114,8 @@ impl Bench {
         let cordoned = self.used().await;
         self.cordon(false).await;
         println!(
-            "{size:7}  {:7.1}  {:7.1}  {:5.2}  {pod_writes:10.2}  {:11}  {:12}  {:5.1}  {:7.0}  {:16.1}  {:6}",
+            "{size:7}  {:6.1}  {:7.1}  {:7.1}  {:5.2}  {pod_writes:10.2}  {:11}  {:12}  {:5.1}  {:7.0}  {:16.1}  {:6}",
+            bare.as_secs_f64(),
             floor.as_secs_f64(),
             ready.as_secs_f64(),
             ready.as_secs_f64() / floor.as_secs_f64(),
@@ -133,17 +145,22 @@ impl Bench {
     }
 
     /// The same pods, created by nobody but this program.
-    async fn floor(&self, template: &Pod, size: usize) -> Duration {
+    async fn floor(&self, template: &Pod, size: usize, labels: Labels) -> Duration {
+        let mut worn = match labels {
+            Labels::None => BTreeMap::new(),
+            Labels::OfWorkers => template.labels().clone(),
+        };
+        worn.insert("bench".to_owned(), "floor".to_owned());
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let begun = Instant::now();
         stream::iter(1..size)
             .map(|index| {
                 let (pods, mut pod) = (pods.clone(), template.clone());
-                pod.metadata = serde_json::from_value(json!({
-                    "name": format!("floor-{index}"),
-                    "labels": { "bench": "floor" },
-                }))
-                .unwrap();
+                pod.metadata = ObjectMeta {
+                    name: Some(format!("floor-{index}")),
+                    labels: Some(worn.clone()),
+                    ..ObjectMeta::default()
+                };
                 pod.status = None;
                 if let Some(spec) = &mut pod.spec {
                     spec.node_name = None;
