@@ -235,6 +235,8 @@ pub mod event {
     pub const DEFUNCT_SLURM_NODE_PRUNED: &str = "DefunctSlurmNodePruned";
     /// A worker is replaced by a rolling update.
     pub const ROLLING_UPDATE: &str = "RollingUpdate";
+    /// A worker is replaced by one with other resources or features, and Slurm's record of its node stays (not the peer's).
+    pub const NODE_NOT_RENEWED: &str = "NodeNotRenewed";
     /// A worker is replaced in its maintenance window.
     pub const SCHEDULED_UPDATE: &str = "ScheduledUpdate";
     /// A DaemonSet-mode worker failed and is replaced.

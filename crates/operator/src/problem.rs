@@ -33,7 +33,7 @@ impl Problem {
     pub fn no_controller(name: &str) -> Self {
         Self {
             reason: reason::CONTROLLER_MISSING,
-            message: format!("Controller {name} does not exist"),
+            message: format!("Controller {name} does not exist: create it, or correct controllerRef"),
         }
     }
 

@@ -99,6 +99,67 @@ nodesets:
     slurm.wait_job(&job, "COMPLETED")
 }
 
+#[test]
+fn changed_node_parameters_reach_the_nodes() -> Result<()> {
+    let values = |conf: &str| {
+        format!(
+            "
+nodesets:
+  cpu:
+    replicas: 2
+    extraConf: {conf}
+    slurmd: {{ env: [{{ name: REGISTRATION_CHECK_SECONDS, value: '5' }}] }}
+    updateStrategy: {{ rollingUpdate: {{ maxUnavailable: 2 }} }}
+"
+        )
+    };
+    let slurm = Slurm::install_ready("reshape", &values("Weight=3"), 2)?;
+    ensure!(slurm.node_field("cpu-1", "Weight")? == "3");
+    // Somebody's own drain outlives the update, and with it what Slurm knows of the node; so does the node that a job insists on.
+    slurm.controller(&[
+        "scontrol",
+        "update",
+        "nodename=cpu-1",
+        "state=drain",
+        "reason=fan",
+    ])?;
+    let job = slurm.sbatch(&["--nodelist=cpu-1"], "true")?;
+    let drained = slurm.worker("cpu-1")?;
+    let pod = slurm.worker("cpu-0")?;
+    slurm.upgrade(&values("Weight=7"))?;
+    eventually("workers of the new revision", || {
+        ensure!(slurm.worker("cpu-0")? != pod && slurm.worker("cpu-1")? != drained);
+        ensure!(slurm.node_field("cpu-0", "Weight")? == "7");
+        Ok(())
+    })?;
+    slurm.settled()?;
+    ensure!(slurm.node_reason("cpu-1")?.starts_with("fan"));
+    ensure!(slurm.node_field("cpu-1", "Weight")? == "3");
+    slurm.controller(&["scontrol", "update", "nodename=cpu-1", "state=resume"])?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    // With nothing in the way the next update reaches both.
+    slurm.upgrade(&values("Weight=9"))?;
+    eventually("the new weight", || {
+        for node in ["cpu-0", "cpu-1"] {
+            let weight = slurm.node_field(node, "Weight")?;
+            ensure!(weight == "9", "{node} has {weight}");
+        }
+        Ok(())
+    })?;
+    slurm.settled()?;
+    slurm.wait_idle(2)?;
+
+    // A node that slurmctld no longer knows is known again without anybody's doing.
+    let pod = slurm.worker("cpu-0")?;
+    slurm.controller(&["scontrol", "delete", "nodename=cpu-0"])?;
+    eventually("cpu-0 to be known again", || {
+        slurm.node_field("cpu-0", "Weight").map(drop)
+    })?;
+    slurm.wait_idle(2)?;
+    ensure!(slurm.worker("cpu-0")? == pod, "the worker was replaced");
+    Ok(())
+}
+
 /// A revision as the former operator stores one: patch marks, and zero values written out.
 fn revision_of_the_former(set: &Value, hash: &str) -> Value {
     let spec = &set["spec"];

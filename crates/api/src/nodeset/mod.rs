@@ -80,8 +80,8 @@ pub struct NodeSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 
-    /// Node parameters for `slurmd --conf`: `Key=Value` pairs with spaces between them. Slurm takes them when a node registers
-    /// for the first time: a change reaches nodes that it knows by `scontrol update`, or when the set is scaled to 0 and back.
+    /// Node parameters for `slurmd --conf`: `Key=Value` pairs with spaces between them. A change replaces the workers as
+    /// any update does, and their nodes' records in Slurm with them, unless a pending job names the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 

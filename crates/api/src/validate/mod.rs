@@ -1,5 +1,5 @@
-//! Rules that need nothing but the object itself (and its former self, or its siblings): used by the admission webhook
-//! and, because a webhook may be off, by the operator too.
+//! Rules that need nothing but the object itself (and its former self, or its siblings): what the admission webhook goes
+//! by. A webhook may be off: what must hold all the same, the writers of `slurm-conf` and the operator check themselves.
 //!
 //! Each refusal names the field, what is wrong and what to write instead. Updates are ratcheted: an object that was
 //! already wrong may be changed as long as the change itself is right.

@@ -150,16 +150,6 @@ impl Validate for NodeSet {
             "the claims of running workers were made from it",
             report,
         );
-        // Slurm makes a node's record from its first registration, and the record outlives the pod.
-        if self.spec.extra_conf.as_deref().unwrap_or_default()
-            != old.spec.extra_conf.as_deref().unwrap_or_default()
-        {
-            report.warn(
-                &spec.field("extraConf"),
-                "workers are replaced, but nodes that Slurm knows keep what they registered with first; \
-                 scale to 0 and back, or use scontrol update",
-            );
-        }
     }
 }
 

@@ -106,6 +106,9 @@ pub struct PodFacts {
     /// Name of its node in Slurm.
     pub node: NodeName,
     pub revision: String,
+    /// Whether a worker of the newest revision would register as another kind of node: with other resources, features,
+    /// weight.
+    pub reshaped: bool,
     pub phase: Phase,
     /// Whether slurmd ever ran in this pod; before that no job can be on it.
     pub started: bool,
@@ -344,16 +347,29 @@ pub enum Step {
     Force {
         pod: PodId,
     },
-    /// Delete the pod of a drained node, whose record stays for the next pod of that name.
+    /// Delete the pod of a drained node, which is made anew under the same name.
     Replace {
         pod: PodId,
         node: NodeName,
+        record: NextRecord,
     },
     /// Delete the node's record and, if Slurm agrees, the pod.
     Retire {
         pod: PodId,
         node: NodeName,
     },
+}
+
+/// What becomes of a node's record in Slurm while its pod is replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextRecord {
+    /// It is the next pod's.
+    Stays,
+    /// It goes, because the next pod registers as another kind of node, and Slurm takes in what a node tells of itself
+    /// only when it makes the record.
+    Renewed,
+    /// It would go if pending jobs did not insist on this very node.
+    Wanted { jobs: Vec<u64> },
 }
 
 /// A pod at one moment of its life.

@@ -67,13 +67,24 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     // Without a template the workers of the last one stay as they are.
     let before = nodeset.status.clone().unwrap_or_default();
-    let (revision, equal, collisions) = match history {
-        Some(history) => (history.newest, history.equal, Some(history.collisions)),
-        None => (before.node_set_hash, BTreeSet::new(), before.collision_count),
+    let (revision, equal, same_node, collisions) = match history {
+        Some(history) => (
+            history.newest,
+            history.equal,
+            history.same_node,
+            Some(history.collisions),
+        ),
+        None => (
+            before.node_set_hash,
+            BTreeSet::new(),
+            BTreeSet::new(),
+            before.collision_count,
+        ),
     };
     let worker = perceive::Worker {
         revision: &revision,
         equal: &equal,
+        same_node: &same_node,
         pod_spec: template.as_ref().ok().map(|template| &template.spec),
     };
     let controller_key = Key::new(&key.namespace, &nodeset.spec.controller_ref.name);

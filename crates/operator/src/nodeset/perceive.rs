@@ -81,6 +81,8 @@ pub struct Worker<'a> {
     pub revision: &'a str,
     /// Revisions under which the peer made the same.
     pub equal: &'a BTreeSet<String>,
+    /// Revisions whose workers register as the same kind of node.
+    pub same_node: &'a BTreeSet<String>,
     /// Absent when none could be built.
     pub pod_spec: Option<&'a Value>,
 }
@@ -145,6 +147,7 @@ fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod) -> PodFacts {
     if worker.equal.contains(&facts.revision) {
         worker.revision.clone_into(&mut facts.revision);
     }
+    facts.reshaped = facts.revision != worker.revision && !worker.same_node.contains(&facts.revision);
     let id = facts.id();
     facts.claims = claims::names(&read.nodeset, &identity(&read.nodeset, pod))
         .iter()
@@ -253,6 +256,7 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
         ordinal,
         node: NodeName(node),
         revision: labels.get(label::REVISION_HASH).cloned().unwrap_or_default(),
+        reshaped: false,
         phase,
         started: has_started(pod),
         running: may_be_running(pod),

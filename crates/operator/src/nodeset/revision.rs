@@ -9,7 +9,10 @@ use std::{
 };
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use keelson_api::{NodeSet, well_known::label};
+use keelson_api::{
+    NodeSet,
+    well_known::{container, env, label},
+};
 use keelson_runtime::apply::{Desired, hash};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -35,6 +38,8 @@ pub struct History {
     pub newest: String,
     /// Hashes under which the peer made pods that equal the newest in all that it knows.
     pub equal: BTreeSet<String>,
+    /// Hashes of revisions whose workers register as the same kind of node as those of the newest.
+    pub same_node: BTreeSet<String>,
     pub collisions: i32,
     pub write: Option<Write>,
     /// Beyond what is to be kept.
@@ -84,6 +89,15 @@ pub fn settle(
         };
         (collisions, hash, Some(create))
     };
+    let registers_as = registration(inputs);
+    let same_node = known
+        .iter()
+        .filter(|revision| {
+            let data = revision.data.as_ref().and_then(|data| data.0.get(WORKER));
+            data.is_some_and(|inputs| registration(inputs) == registers_as)
+        })
+        .map(|revision| hash_of(revision))
+        .collect();
     let theirs = comparable(&peer_fields(nodeset));
     let equal = known
         .iter()
@@ -100,9 +114,29 @@ pub fn settle(
         expired: expired(nodeset, known, &newest, in_use),
         newest,
         equal,
+        same_node,
         collisions,
         write,
     }
+}
+
+/// What a worker tells slurmctld of itself, of which Slurm makes the node's record.
+fn registration(inputs: &Value) -> Value {
+    let containers = inputs.pointer("/spec/containers").and_then(Value::as_array);
+    let is_slurmd = |found: &&Value| found.get("name").is_some_and(|name| name == container::SLURMD);
+    let slurmd = containers.into_iter().flatten().find(is_slurmd);
+    let env = slurmd
+        .and_then(|slurmd| slurmd.get("env"))
+        .and_then(Value::as_array);
+    let limits: Vec<&Value> = env
+        .into_iter()
+        .flatten()
+        .filter(|variable| {
+            let name = variable.get("name").and_then(Value::as_str);
+            name.is_some_and(|name| [env::POD_CPUS, env::POD_MEMORY].contains(&name))
+        })
+        .collect();
+    json!({ "args": slurmd.and_then(|slurmd| slurmd.get("args")), "limits": limits })
 }
 
 fn name(nodeset: &NodeSet, hash: &str) -> String {

@@ -124,12 +124,11 @@ fn sorted(words: &Words) -> Vec<String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slurm {
     /// Nobody to ask, or no answer. Nothing that could end a job may be done.
-    Unknown { why: String },
+    Unknown {
+        why: String,
+    },
     Known {
         nodes: BTreeMap<NodeName, SlurmNode>,
-        /// Since when slurmctld has kept this list without a restart, where known. What is not in it was never there
-        /// since then.
-        since: Option<Timestamp>,
     },
 }
 
@@ -139,11 +138,11 @@ impl Slurm {
     pub fn with_work(self, work: &WorkByNode) -> Self {
         match self {
             Self::Unknown { why } => Self::Unknown { why },
-            Self::Known { mut nodes, since } => {
+            Self::Known { mut nodes } => {
                 for (name, node) in &mut nodes {
                     node.work = Some(work.get(name).cloned().unwrap_or_default());
                 }
-                Self::Known { nodes, since }
+                Self::Known { nodes }
             }
         }
     }

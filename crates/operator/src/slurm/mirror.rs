@@ -107,7 +107,7 @@ impl Mirror {
                 )
             })
             .collect();
-        Slurm::Known { nodes, since: None }
+        Slurm::Known { nodes }
     }
 
     /// Notes that these nodes were just changed by us: what is known of them is over, and the next look is now.

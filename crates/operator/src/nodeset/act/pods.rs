@@ -12,7 +12,7 @@ use super::{AT_ONCE, Act, StepError};
 use crate::{
     nodeset::{
         build::{Place, Template, build_pod, build_pod_on},
-        facts::{PodId, Step},
+        facts::{NextRecord, PodId, Step},
         perceive::pod_facts,
     },
     slurm::{control, facts::NodeName},
@@ -32,7 +32,7 @@ impl Act<'_> {
                 match step {
                     Step::Discard { pod } => Some(self.discard(&pod).await),
                     Step::Force { pod } => Some(self.delete_pod(&pod).await),
-                    Step::Replace { pod, node } => Some(self.replace(&pod, &node).await),
+                    Step::Replace { pod, node, record } => Some(self.replace(&pod, &node, &record).await),
                     Step::Retire { pod, node } => Some(self.retire(&pod, &node).await),
                     _ => None,
                 }
@@ -54,15 +54,36 @@ impl Act<'_> {
     }
 
     /// The last look before the deletion: the plan's reading may be a second old.
-    async fn replace(&self, pod: &PodId, node: &NodeName) -> Result<(), StepError> {
+    async fn replace(&self, pod: &PodId, node: &NodeName, record: &NextRecord) -> Result<(), StepError> {
         let Some(slurm) = &self.slurm else { return Ok(()) };
-        let now = slurm.node(node).await.map_err(|source| StepError::Ask {
+        let ask = |source| StepError::Ask {
             node: node.clone(),
             source,
-        })?;
-        if now.is_some_and(|now| !now.drained()) {
+        };
+        let now = slurm.node(node).await.map_err(ask)?;
+        if now.as_ref().is_some_and(|now| !now.drained()) {
             tracing::info!(%node, pod = pod.name, "no longer drained, keeping the pod");
             return Ok(());
+        }
+        // Where the record has to stay nothing runs there all the same, and the update goes on.
+        let kept_for = match record {
+            NextRecord::Renewed if self.is_there(pod) && now.is_some_and(|now| now.reason_is_ours()) => {
+                match slurm.delete(node).await {
+                    Err(control::Error::Refused(why)) => Some(why),
+                    other => {
+                        other.map_err(ask)?;
+                        None
+                    }
+                }
+            }
+            NextRecord::Wanted { jobs } => Some(format!("pending jobs {jobs:?} name it")),
+            NextRecord::Renewed | NextRecord::Stays => None,
+        };
+        if let Some(why) = kept_for {
+            let text = format!("node {node} keeps the resources and features that Slurm knows: {why}");
+            self.context
+                .events
+                .warning(self.nodeset, event::NODE_NOT_RENEWED, text);
         }
         self.delete_pod(pod).await
     }
@@ -70,8 +91,7 @@ impl Act<'_> {
     /// Slurm is the referee: a node on which a job runs cannot be deleted. The record of a pod that is gone already may be
     /// its successor's by now.
     async fn retire(&self, pod: &PodId, node: &NodeName) -> Result<(), StepError> {
-        let is_there = |pod: Arc<Pod>| pod.metadata.deletion_timestamp.is_none();
-        if !self.pod(pod).is_some_and(is_there) {
+        if !self.is_there(pod) {
             return Ok(());
         }
         let Some(slurm) = &self.slurm else { return Ok(()) };
@@ -86,6 +106,11 @@ impl Act<'_> {
                 source,
             }),
         }
+    }
+
+    fn is_there(&self, pod: &PodId) -> bool {
+        let pod = self.pod(pod);
+        pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none())
     }
 
     async fn delete_pod(&self, id: &PodId) -> Result<(), StepError> {

@@ -14,7 +14,9 @@ use super::{
     tests::{at, pod, set},
 };
 use crate::{
-    nodeset::facts::{Fit, MachineFacts, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Step, Strategy},
+    nodeset::facts::{
+        Fit, MachineFacts, NextRecord, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Step, Strategy,
+    },
     slurm::{
         facts::{NodeName, Slurm, SlurmNode},
         jobs::Work,
@@ -141,18 +143,24 @@ impl World {
 
     pub fn observed(&self) -> Observed {
         let slurm = match &self.seen {
-            Some(nodes) => Slurm::Known {
-                nodes: nodes.clone(),
-                since: None,
-            },
+            Some(nodes) => Slurm::Known { nodes: nodes.clone() },
             None => Slurm::Unknown { why: "silent".into() },
         };
         Observed {
             set: self.set.clone(),
-            pods: self.pods.values().cloned().collect(),
+            pods: self.pods.values().cloned().map(|pod| self.shaped(pod)).collect(),
             slurm,
             machines: self.machines.clone(),
             now: self.now,
+        }
+    }
+
+    /// Every other edit makes another kind of node of the workers.
+    fn shaped(&self, pod: PodFacts) -> PodFacts {
+        let edits = pod.revision.len().abs_diff(self.set.revision.len());
+        PodFacts {
+            reshaped: edits % 2 == 1,
+            ..pod
         }
     }
 
@@ -399,13 +407,16 @@ impl World {
             }
             Step::Force { .. } => panic!("nobody wrote that jobs may be killed"),
             // The last look before the deletion.
-            Step::Replace { pod, node } => {
-                let drained = self
-                    .records
-                    .get(&node.0)
-                    .is_none_or(|r| r.read(self.now).drained());
-                if drained {
+            Step::Replace { pod, node, record } => {
+                let now = self.records.get(&node.0).map(|record| record.read(self.now));
+                let known = self.pods.get(&pod.name);
+                if now.as_ref().is_none_or(SlurmNode::drained)
+                    && known.is_some_and(|known| known.uid == pod.uid && !known.terminating)
+                {
                     self.remove(&pod.name, &pod.uid);
+                    if *record == NextRecord::Renewed && now.is_some_and(|now| now.reason_is_ours()) {
+                        self.records.remove(&node.0);
+                    }
                 }
             }
             // Slurm refuses to forget a node with a job on it.

@@ -4,7 +4,7 @@ use keelson_api::nodeset::DrainTimeoutAction;
 
 use super::Draft;
 use crate::{
-    nodeset::facts::{Intent, Leaving, Phase, PodFacts, Step, Wait, Why},
+    nodeset::facts::{Intent, Leaving, NextRecord, Phase, PodFacts, Step, Wait, Why},
     slurm::facts::{Slurm, SlurmNode},
 };
 
@@ -51,23 +51,24 @@ impl Draft<'_> {
             Slurm::Unknown { .. } => return Err(Why::SlurmUnknown),
             Slurm::Known { nodes, .. } => nodes,
         };
-        let step = || {
+        let step = |record| {
             let (pod, node) = (pod.id(), pod.node.clone());
             if intent.cause.frees_name() {
                 Step::Retire { pod, node }
             } else {
-                Step::Replace { pod, node }
+                Step::Replace { pod, node, record }
             }
         };
         match nodes.get(&pod.node) {
             None if self.suspects_loss(pod) => Err(Why::SuspectLoss),
-            None => Ok(step()),
+            None => Ok(step(NextRecord::Stays)),
             Some(node) if node.outdated => Err(Why::Reading),
             Some(node) if node.busy() => Err(Why::Jobs {
                 until: node.busy_until(),
             }),
             Some(node) if node.drained() && node.read_at > intent.since => {
-                self.unwanted(node, intent).map(|()| step())
+                self.unwanted(node, intent)?;
+                Ok(step(record_of_next(pod, node)?))
             }
             Some(_) => Err(Why::Reading),
         }
@@ -133,13 +134,6 @@ impl Draft<'_> {
         if !pod.running && pod.conditions.is_empty() {
             return false;
         }
-        if let Slurm::Known {
-            since: Some(since), ..
-        } = self.slurm()
-            && *since < pod.created
-        {
-            return false;
-        }
         let (mut expected, mut known) = (0_usize, 0_usize);
         for worker in self
             .workers
@@ -151,4 +145,18 @@ impl Draft<'_> {
         }
         known == 0 || known * 2 < expected
     }
+}
+
+/// A drain that somebody else made stays, and with it the record.
+fn record_of_next(pod: &PodFacts, node: &SlurmNode) -> Result<NextRecord, Why> {
+    if !pod.reshaped || !node.reason_is_ours() {
+        return Ok(NextRecord::Stays);
+    }
+    let work = node.work.as_ref().ok_or(Why::Reading)?;
+    let jobs = work.wanted_by.clone();
+    Ok(if jobs.is_empty() {
+        NextRecord::Renewed
+    } else {
+        NextRecord::Wanted { jobs }
+    })
 }

@@ -64,6 +64,7 @@ pub fn pod(ordinal: u32) -> PodFacts {
         ordinal: Some(ordinal),
         node: NodeName(format!("w-{ordinal}")),
         revision: "new".into(),
+        reshaped: false,
         phase: Phase::Running,
         started: true,
         running: true,
@@ -108,7 +109,6 @@ fn slurm(states: &[&str]) -> Slurm {
         nodes: nodes
             .map(|(i, words)| (NodeName(format!("w-{i}")), node(words)))
             .collect(),
-        since: None,
     }
 }
 

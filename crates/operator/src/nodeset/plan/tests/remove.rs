@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keelson_api::nodeset::DrainTimeoutAction;
@@ -279,21 +278,4 @@ fn a_worker_that_never_registered_and_does_not_run_goes() {
     let silent = planned(leaving(false), Slurm::Unknown { why: "down".into() });
     assert_eq!(deletes(&silent), Vec::<&Step>::new());
     assert_eq!(silent.waits[0].why, Why::SlurmUnknown);
-}
-
-#[test]
-fn a_node_that_a_steady_slurm_never_saw_is_believed_gone() {
-    let leaving = with_intent(pod(0), Cause::ScaleIn, at(-10));
-    let slurm = Slurm::Known {
-        nodes: BTreeMap::new(),
-        since: Some(at(-10_000)),
-    };
-    let plan = plan(&observed(set(0), vec![leaving], slurm));
-    assert_eq!(
-        deletes(&plan),
-        [&Step::Retire {
-            pod: id(0),
-            node: "w-0".into()
-        }]
-    );
 }

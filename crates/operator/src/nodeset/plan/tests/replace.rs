@@ -5,8 +5,8 @@ use pretty_assertions::assert_eq;
 use slurm_rest::node::NodeState;
 
 use super::{at, deletes, edit, id, observed, plan, pod, set, slurm, with_intent};
-use crate::nodeset::facts::{Cause, Intent, Plan, PodFacts, Step, Strategy};
-use crate::slurm::facts::Slurm;
+use crate::nodeset::facts::{Cause, Intent, NextRecord, Plan, PodFacts, Step, Strategy, Why};
+use crate::slurm::facts::{Slurm, SlurmNode};
 
 fn old(ordinal: u32) -> PodFacts {
     PodFacts {
@@ -105,9 +105,55 @@ fn a_drained_old_worker_is_replaced_and_its_record_stays() {
         deletes(&plan),
         [&Step::Replace {
             pod: id(0),
-            node: "w-0".into()
+            node: "w-0".into(),
+            record: NextRecord::Stays,
         }]
     );
+}
+
+/// A worker of an older revision on a drained node, to be replaced by another kind of node.
+fn next_record(change: impl FnOnce(&mut SlurmNode)) -> Plan {
+    let mut slurm = slurm(&["IDLE+DRAIN", "IDLE"]);
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = "slurm-operator: update".into();
+        change(node);
+    });
+    let leaving = PodFacts {
+        reshaped: true,
+        ..with_intent(old(0), Cause::Rollout, at(-10))
+    };
+    plan(&observed(set(2), vec![leaving, pod(1)], slurm))
+}
+
+fn record(plan: &Plan) -> Option<&NextRecord> {
+    deletes(plan).into_iter().find_map(|step| match step {
+        Step::Replace { record, .. } => Some(record),
+        _ => None,
+    })
+}
+
+#[test]
+fn another_kind_of_node_gets_a_record_of_its_own() {
+    assert_eq!(record(&next_record(|_| ())), Some(&NextRecord::Renewed));
+}
+
+#[test]
+fn a_record_with_somebodys_drain_stays() {
+    let plan = next_record(|node| node.reason = "broken fan".into());
+    assert_eq!(record(&plan), Some(&NextRecord::Stays));
+}
+
+#[test]
+fn a_record_that_a_pending_job_names_stays() {
+    let plan = next_record(|node| node.work.as_mut().unwrap().wanted_by = vec![7]);
+    assert_eq!(record(&plan), Some(&NextRecord::Wanted { jobs: vec![7] }));
+}
+
+#[test]
+fn nothing_is_renewed_before_it_is_known_what_jobs_want() {
+    let plan = next_record(|node| node.work = None);
+    assert_eq!(record(&plan), None);
+    assert_eq!(plan.waits[0].why, Why::Reading);
 }
 
 #[test]
