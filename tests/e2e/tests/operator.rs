@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::slurm::{Slurm, condition};
-use e2e::{audit, cluster, eventually, get, kubectl, run};
+use e2e::{audit, cluster, eventually, get, kubectl, operator, run};
 use serde_json::Value;
 use testbed::layout::Node;
 
@@ -210,16 +210,10 @@ fn kill_operator() -> Result<()> {
     run(&mut kill).map(drop)
 }
 
-fn killed_while_it_creates(times: u32) -> Result<()> {
-    let slurm = Slurm::install("killed", "nodesets: { cpu: { replicas: 1 } }")?;
-    let mut killed = 0;
-    while killed < times {
-        // Instants spread over the creation, a different one after each start.
-        std::thread::sleep(Duration::from_millis(u64::from(killed % 10) * 300));
-        if kill_operator().is_ok() {
-            killed += 1;
-        }
-    }
+const ONE_WORKER: &str = "nodesets: { cpu: { replicas: 1 } }";
+
+/// What was begun is there in the end, and works.
+fn ends_its_work(slurm: &Slurm) -> Result<()> {
     slurm.wait_idle(1)?;
     slurm.wait_condition(
         "controllers.slinky.slurm.net/slurm",
@@ -235,10 +229,26 @@ fn killed_while_it_creates(times: u32) -> Result<()> {
 
 #[test]
 fn an_operator_that_is_killed_while_it_creates_a_cluster_ends_its_work() -> Result<()> {
-    killed_while_it_creates(3)
+    let slurm = Slurm::install("killed", ONE_WORKER)?;
+    let mut killed = 0;
+    while killed < 3 {
+        // Instants spread over the creation, a different one after each start.
+        std::thread::sleep(Duration::from_millis(killed * 300));
+        if kill_operator().is_ok() {
+            killed += 1;
+        }
+    }
+    ends_its_work(&slurm)
 }
 
 #[test]
-fn an_operator_that_is_killed_fifty_times_ends_its_work_soak() -> Result<()> {
-    killed_while_it_creates(50)
+fn an_operator_that_is_killed_at_fifty_instants_ends_its_work_soak() -> Result<()> {
+    for instant in 0..50 {
+        let slurm = Slurm::install(&format!("killed-{instant}"), ONE_WORKER)?;
+        std::thread::sleep(Duration::from_millis(instant * 250));
+        // With its pod: Kubernetes would wait longer each time before it starts the container again.
+        operator::kill()?;
+        ends_its_work(&slurm).with_context(|| format!("killed {} ms after the release", instant * 250))?;
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::slurm::{NODESET, Slurm};
 use e2e::{eventually, operator, workers::sampled};
 use serde_json::{Value, json};
@@ -102,6 +102,25 @@ fn an_update_under_a_stream_of_jobs_fails_none_of_them_even_when_the_operator_is
         Ok(())
     })?;
     ensure!(kills == 3, "the update was over after {kills} kills");
+    Ok(())
+}
+
+#[test]
+fn twenty_updates_with_the_operator_killed_in_each_fail_no_job_soak() -> Result<()> {
+    let slurm = Slurm::install_ready("rollouts", &values("mark-0"), WORKERS)?;
+    for run in 1..=20 {
+        let begun = Instant::now();
+        let mut killed = false;
+        roll(&slurm, &format!("mark-{run}-"), || {
+            if !killed && begun.elapsed() > Duration::from_millis(700 * run) {
+                killed = true;
+                operator::kill()?;
+            }
+            Ok(())
+        })
+        .with_context(|| format!("run {run}"))?;
+        ensure!(killed, "run {run} was over before the operator was killed");
+    }
     Ok(())
 }
 
