@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<()> {
 fn nodeset(options: &Options) -> Result<()> {
     let progress = Progress::new(options.verbose);
     let running = cluster::start(&progress, CLUSTER, 2, SIMULATED_NODES, Build::Release)?;
-    let target = slurm::Target::testbed(&running);
+    let target = slurm::Target::testbed(&running).with_operator(Build::Release)?;
     slurm::install_operator(&target, &progress)?;
     let on_simulated_nodes = serde_json::json!({
         "nodeSelector": { "type": "kwok" },

@@ -48,7 +48,7 @@ pub fn up(options: &Up) -> Result<()> {
         format!("look at it   cargo xtask kubectl{} get pods -A", name_flag(name)),
     ];
     if !options.no_slurm {
-        let target = Target::testbed(&cluster);
+        let target = Target::testbed(&cluster).with_operator(build)?;
         slurm::install(&target, &progress)?;
         let nodes = slurm::first_job(&target, &progress)?;
         lines.push(format!("first job    srun -N2 hostname → {}", nodes.join(", ")));

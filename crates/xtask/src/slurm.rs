@@ -8,10 +8,12 @@ use anyhow::{Context, Result, bail};
 use testbed::binaries::Binaries;
 use testbed::cluster::Cluster;
 use testbed::command;
+use testbed::image;
 use testbed::progress::Progress;
 
+use crate::Pass;
 use crate::cluster::become_program;
-use crate::{Pass, workspace};
+use crate::workspace::{self, Build};
 
 /// Where the operator lives.
 const OPERATOR_NAMESPACE: &str = "slurm-operator";
@@ -25,6 +27,8 @@ pub struct Target {
     helm: PathBuf,
     kubeconfig: PathBuf,
     log: PathBuf,
+    /// What the operator's image is made of, where we made it: images keep their name when they change.
+    program: Option<String>,
 }
 
 impl Target {
@@ -35,7 +39,14 @@ impl Target {
             helm: cluster.spec().binaries.helm.clone(),
             kubeconfig: cluster.layout().kubeconfig(),
             log: cluster.layout().log("install"),
+            program: None,
         }
+    }
+
+    /// With the operator as it was built last; one that runs another program is replaced.
+    pub fn with_operator(mut self, build: Build) -> Result<Self> {
+        self.program = Some(image::sha256(&workspace::keelson(build)?)?);
+        Ok(self)
     }
 
     /// A cluster that the user has.
@@ -45,6 +56,7 @@ impl Target {
             helm: binaries.helm.clone(),
             kubeconfig: kubeconfig.to_owned(),
             log: workspace::root()?.join("target/install.log"),
+            program: None,
         })
     }
 
@@ -73,7 +85,14 @@ pub fn install(target: &Target, progress: &Progress) -> Result<()> {
 pub fn install_operator(target: &Target, progress: &Progress) -> Result<()> {
     progress.step("charts: slurm-operator-crds, slurm-operator", |_| {
         chart(target, "slurm-operator-crds", OPERATOR_NAMESPACE, &[])?;
-        let values = ["--set", "certManager.enabled=false"];
+        let mut values = vec!["--set".to_owned(), "certManager.enabled=false".to_owned()];
+        for part in ["operator", "webhook"] {
+            if let Some(program) = &target.program {
+                let annotation = format!("{part}.podAnnotations.keelson\\.dev/program={program}");
+                values.extend(["--set-string".to_owned(), annotation]);
+            }
+        }
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
         chart(target, "slurm-operator", OPERATOR_NAMESPACE, &values)
     })
 }

@@ -178,7 +178,8 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
     testbed::host::ensure_packages(progress, &log, &["openssh-client"])?;
     let helm_3 = binaries::helm_3(cache, progress)?;
     runner.env("KEELSON_TEST_HELM_3", helm_3);
-    let result = slurm::install(&slurm::Target::testbed(&running), progress)
+    let target = slurm::Target::testbed(&running).with_operator(build)?;
+    let result = slurm::install(&target, progress)
         .and_then(|()| on_cluster(runner, &running, &filter(base, options), options, build));
     if result.is_err() {
         // What a person would look at first; the cluster may be gone before they can.
