@@ -21,7 +21,15 @@ fn build(cache: &Cache, shorts: &[&str]) -> Images {
         init: program.clone(),
         keelson: program,
     };
-    image::build(cache, &Progress::new(true), &recipes(), &programs, shorts).unwrap()
+    image::build(
+        cache,
+        &Progress::new(true),
+        &recipes(),
+        &programs,
+        shorts,
+        image::name,
+    )
+    .unwrap()
 }
 
 /// Small files of an archive by name, and the sizes of all.

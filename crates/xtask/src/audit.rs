@@ -28,7 +28,8 @@ pub fn nothing_was_forbidden(layout: &Layout) -> Result<()> {
 }
 
 /// The refused calls in an audit log, as `account verb resource`, and how often. A refusal by an admission plug-in is none
-/// of them, nor one after the account's roles were taken away: programs that are removed end a little later than those.
+/// of them, nor one after the account's roles were taken away or exchanged for another version's: programs that are removed or
+/// replaced end a little later than those.
 fn forbidden(log: &str) -> BTreeMap<String, u32> {
     let entries: Vec<Value> = log
         .lines()
@@ -40,7 +41,11 @@ fn forbidden(log: &str) -> BTreeMap<String, u32> {
             continue;
         };
         let refused = text(entry, "/annotations/authorization.k8s.io~1decision") == "forbid";
-        if !refused || !account.contains("slurm-operator") || was_removed(account, entry, &entries) {
+        if !refused
+            || !account.contains("slurm-operator")
+            || was_removed(account, entry, &entries)
+            || was_replaced(account, entry, &entries)
+        {
             continue;
         }
         let (group, resource) = (
@@ -75,6 +80,46 @@ fn was_removed(account: &str, call: &Value, entries: &[Value]) -> bool {
     })
 }
 
+/// Whether the pod that made this call had worked before a role of its account, which has its name, was written anew, and was
+/// deleted afterwards: what was written is for the program that came after it.
+fn was_replaced(account: &str, call: &Value, entries: &[Value]) -> bool {
+    let (namespace, name) = account.split_once(':').unwrap_or((account, ""));
+    let pod = text(call, POD);
+    let when = |entry| text(entry, "/requestReceivedTimestamp");
+    let written = entries.iter().filter(|entry| {
+        let role = text(entry, "/objectRef/name");
+        let anew = matches!(text(entry, "/verb"), "patch" | "update")
+            && entry.pointer("/responseStatus/code") == Some(&Value::from(200));
+        let ours = match text(entry, "/objectRef/resource") {
+            "clusterroles" => role == name,
+            "roles" => {
+                text(entry, "/objectRef/namespace") == namespace
+                    && role.strip_suffix("-home").unwrap_or(role) == name
+            }
+            _ => false,
+        };
+        anew && ours && when(entry) <= when(call)
+    });
+    // The last of them: a pod that began after the one before it has no excuse.
+    let Some(written) = written.map(when).max() else {
+        return false;
+    };
+    let begun = entries
+        .iter()
+        .filter(|entry| text(entry, POD) == pod)
+        .map(when)
+        .min();
+    let deleted = entries.iter().any(|entry| {
+        (text(entry, "/verb"), text(entry, "/objectRef/resource")) == ("delete", "pods")
+            && text(entry, "/objectRef/name") == pod
+            && when(entry) >= written
+    });
+    !pod.is_empty() && deleted && begun.is_some_and(|begun| begun < written)
+}
+
+/// The name of the pod whose token a call was made with.
+const POD: &str = "/user/extra/authentication.kubernetes.io~1pod-name/0";
+
 fn text<'a>(entry: &'a Value, pointer: &str) -> &'a str {
     entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -103,6 +148,20 @@ mod tests {
             "annotations": { "authorization.k8s.io/decision": "allow" },
         })
         .to_string()
+    }
+
+    /// A call by a pod of ours.
+    fn by(second: u8, pod: &str, decision: &str) -> String {
+        let mut call: serde_json::Value = serde_json::from_str(&entry(second, OURS, decision)).unwrap();
+        call["user"]["extra"] = serde_json::json!({ "authentication.kubernetes.io/pod-name": [pod] });
+        call.to_string()
+    }
+
+    fn written(second: u8, kind: &str, name: &str) -> String {
+        let mut write: serde_json::Value = serde_json::from_str(&deletion(second, kind, name)).unwrap();
+        write["verb"] = "patch".into();
+        write["responseStatus"] = serde_json::json!({ "code": 200 });
+        write.to_string()
     }
 
     fn told(log: &[String]) -> Vec<(String, u32)> {
@@ -142,5 +201,37 @@ mod tests {
             entry(2, OURS, "forbid"),
         ];
         assert_eq!(told(&other).len(), 1);
+    }
+
+    #[test]
+    fn a_program_that_outlives_the_exchange_of_its_roles_is_no_fault_of_theirs() {
+        let role = "slurm-operator-webhook";
+        let upgrade = |refused: String| {
+            [
+                by(1, "old", "allow"),
+                written(2, "clusterroles", role),
+                refused,
+                deletion(5, "pods", "old"),
+            ]
+        };
+        assert_eq!(told(&upgrade(by(3, "old", "forbid"))), []);
+        assert_eq!(
+            told(&upgrade(by(3, "new", "forbid"))).len(),
+            1,
+            "began afterwards"
+        );
+        let stays = [
+            by(1, "old", "allow"),
+            written(2, "roles", role),
+            by(3, "old", "forbid"),
+        ];
+        assert_eq!(told(&stays).len(), 1, "was not replaced");
+        let others = [
+            by(1, "old", "allow"),
+            written(2, "clusterroles", "slurm-operator"),
+            by(3, "old", "forbid"),
+            deletion(5, "pods", "old"),
+        ];
+        assert_eq!(told(&others).len(), 1, "the role of another");
     }
 }

@@ -3,6 +3,7 @@
 mod audit;
 mod bench;
 mod cluster;
+mod previous;
 mod slurm;
 mod test;
 mod workspace;

@@ -12,7 +12,7 @@ use testbed::progress::Progress;
 use testbed::{command, image};
 
 use crate::workspace::{self, Build};
-use crate::{audit, cluster, slurm};
+use crate::{audit, cluster, previous, slurm};
 
 #[derive(Args)]
 pub struct Options {
@@ -80,7 +80,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 .check()?,
             Tier::Parts => std::thread::scope(|scope| {
                 let images = compile_ahead.then(|| {
-                    scope.spawn(|| workspace::build_images(&cache, &Progress::lines(), Build::Release))
+                    scope.spawn(|| {
+                        // In this order: what the shared place of building ends with is this checkout's own.
+                        previous::build(&cache, &Progress::lines())?;
+                        workspace::build_images(&cache, &Progress::lines(), Build::Release)
+                    })
                 });
                 real_parts(&cache, &progress, options)?;
                 match images.map(std::thread::ScopedJoinHandle::join) {
@@ -172,12 +176,18 @@ fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &st
     } else {
         Build::Release
     };
+    testbed::host::require(cache)?;
+    // Before this checkout's own programs, as above.
+    let previous = previous::build(cache, progress)?;
     let running = cluster::start(progress, &options.name, 3, 0, build)?;
+    running.import(progress, &[previous.archive])?;
     // A login node is tried as its users do.
     let log = cache.root().join("logs/apt.log");
     testbed::host::ensure_packages(progress, &log, &["openssh-client"])?;
     let helm_3 = binaries::helm_3(cache, progress)?;
-    runner.env("KEELSON_TEST_HELM_3", helm_3);
+    runner
+        .env("KEELSON_TEST_HELM_3", helm_3)
+        .env("KEELSON_TEST_PREVIOUS", previous.files);
     let target = slurm::Target::testbed(&running).with_operator(build)?;
     let result = slurm::install(&target, progress)
         .and_then(|()| on_cluster(runner, &running, &filter(base, options), options, build));

@@ -69,21 +69,9 @@ fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurP
     let directory = root()?.join("target/images");
     std::fs::create_dir_all(&directory)?;
     let build = |name: &str, title: &str| {
-        progress.step(&format!("building {title}"), |_| {
-            let program = directory.join(format!("{name}.bin"));
-            let mut build = Command::new("sh");
-            build
-                .current_dir(root()?)
-                .args(["images/build-program.sh", name])
-                .arg(&program);
-            // The same program whether it is built by cargo run or by hand.
-            build
-                .env_remove("CARGO")
-                .env_remove("RUSTFLAGS")
-                .env("KEELSON_CACHE", cache.root());
-            command::run(&mut build, &cache.root().join("logs/cargo.log"))?;
-            Ok(program)
-        })
+        let program = directory.join(format!("{name}.bin"));
+        let title = format!("building {title}");
+        build_program(cache, progress, &root()?, name, &title, &program).map(|()| program)
     };
     let init = build("init", "init, the first process of the Slurm images")?;
     let program = match how {
@@ -99,6 +87,31 @@ fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurP
     Ok(OurPrograms {
         init,
         keelson: program,
+    })
+}
+
+/// Builds one of our programs for images from a checkout.
+pub fn build_program(
+    cache: &Cache,
+    progress: &Progress,
+    checkout: &Path,
+    name: &str,
+    title: &str,
+    program: &Path,
+) -> Result<()> {
+    progress.step(title, |_| {
+        let mut build = Command::new("sh");
+        build
+            .current_dir(checkout)
+            .arg(root()?.join("images/build-program.sh"))
+            .arg(name)
+            .arg(program);
+        // The same program whether it is built by cargo run or by hand.
+        build
+            .env_remove("CARGO")
+            .env_remove("RUSTFLAGS")
+            .env("KEELSON_CACHE", cache.root());
+        command::run(&mut build, &cache.root().join("logs/cargo.log"))
     })
 }
 

@@ -15,6 +15,7 @@ pub mod forward;
 pub mod network_policy;
 pub mod operator;
 pub mod slurm;
+pub mod standing;
 pub mod workers;
 
 /// An image with a shell and the usual tools: the login node's.

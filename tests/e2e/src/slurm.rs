@@ -16,7 +16,7 @@ pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"
 pub const NODESET: &str = "nodeset.slinky.slurm.net/slurm-worker-cpu";
 
 /// What makes the quick start's pods small enough for several Slurms on the test cluster.
-const SMALL: &str = r#"
+pub const SMALL: &str = r#"
 controller: { slurmctld: { resources: { requests: { cpu: 50m, memory: 64Mi } } } }
 restapi: { slurmrestd: { resources: { requests: { cpu: 50m, memory: 32Mi } } } }
 loginsets: { users: { login: { resources: { requests: { cpu: 20m, memory: 32Mi } } } } }

@@ -104,6 +104,11 @@ pub fn name(short: &str) -> String {
     format!("keelson.dev/{short}:{tag}")
 }
 
+/// The name of an image with the programs of the project's previous landing in it, from which upgrades are tested.
+pub fn previous_name(short: &str) -> String {
+    format!("keelson.dev/{short}:previous")
+}
+
 /// Builds every image of the recipes in `recipes` (a checkout's `images` directory).
 pub fn build_all(
     cache: &Cache,
@@ -111,16 +116,17 @@ pub fn build_all(
     recipes: &Path,
     programs: &OurPrograms,
 ) -> Result<Images> {
-    build(cache, progress, recipes, programs, OURS)
+    build(cache, progress, recipes, programs, OURS, name)
 }
 
-/// Builds the images of these short names into one archive.
+/// Builds the images of these short names into one archive, each under the name that `name` gives it.
 pub fn build(
     cache: &Cache,
     progress: &Progress,
     recipes: &Path,
     programs: &OurPrograms,
     shorts: &[&str],
+    name: fn(&str) -> String,
 ) -> Result<Images> {
     let OurPrograms { init, keelson } = programs;
     let programs = BTreeMap::from([("init", init.as_path()), ("keelson", keelson.as_path())]);
@@ -131,7 +137,7 @@ pub fn build(
     };
     let images = shorts
         .iter()
-        .map(|short| workshop.image(short, &programs))
+        .map(|short| workshop.image(short, &name(short), &programs))
         .collect::<Result<Vec<_>>>()?;
     Ok(Images {
         all: workshop.archive(&images)?,
@@ -173,7 +179,8 @@ pub fn coredns(cache: &Cache, program: &Path) -> Result<Image> {
         progress: &Progress::new(false),
         recipes: Path::new(""),
     };
-    let image = workshop.assemble("coredns", &stage, &BTreeMap::from([("coredns", program)]))?;
+    let programs = BTreeMap::from([("coredns", program)]);
+    let image = workshop.assemble("coredns", COREDNS, &stage, &programs)?;
     workshop
         .archive(&[image])?
         .pop()
@@ -299,15 +306,18 @@ impl Workshop<'_> {
         Ok(())
     }
 
-    fn image(&self, short: &str, programs: &BTreeMap<&str, &Path>) -> Result<oci::Image> {
-        self.assemble(
-            short,
-            &Stage::read(&self.recipes.join(short).join("Containerfile"))?,
-            programs,
-        )
+    fn image(&self, short: &str, name: &str, programs: &BTreeMap<&str, &Path>) -> Result<oci::Image> {
+        let stage = Stage::read(&self.recipes.join(short).join("Containerfile"))?;
+        self.assemble(short, name, &stage, programs)
     }
 
-    fn assemble(&self, short: &str, stage: &Stage, programs: &BTreeMap<&str, &Path>) -> Result<oci::Image> {
+    fn assemble(
+        &self,
+        short: &str,
+        name: &str,
+        stage: &Stage,
+        programs: &BTreeMap<&str, &Path>,
+    ) -> Result<oci::Image> {
         let mut layers = Vec::new();
         let mut ours = Vec::new();
         for copy in &stage.copies {
@@ -326,7 +336,7 @@ impl Workshop<'_> {
         if !ours.is_empty() {
             layers.push(self.program_layer(&ours)?);
         }
-        oci::Image::assemble(&name(short), stage, layers)
+        oci::Image::assemble(name, stage, layers)
     }
 
     /// A tree as layers: those of the tree that it includes, and what it adds.

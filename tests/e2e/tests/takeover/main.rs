@@ -8,11 +8,10 @@
     reason = "an index into JSON that is not there gives null"
 )]
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Result, ensure};
 use e2e::operator::Stopped;
 use e2e::slurm::{CHART, Slurm};
+use e2e::standing::Standing;
 use e2e::{Namespace, cluster, eventually, kubectl_with, run};
 use serde_json::{Value, json};
 
@@ -141,80 +140,6 @@ fn revision(space: &Namespace, set: &Value, uid: &str) -> Value {
     })
 }
 
-/// Everything that must be the same afterwards.
-fn what_stays(slurm: &Slurm) -> Result<BTreeMap<String, Value>> {
-    let mut stays = BTreeMap::new();
-    for ordinal in 0..2 {
-        let name = format!("slurm-worker-slinky-{ordinal}");
-        let pod = slurm.get(&["pod", &name])?;
-        let statuses = pod["status"]["containerStatuses"]
-            .as_array()
-            .context("no containers")?;
-        let ids: Vec<&Value> = statuses.iter().map(|status| &status["containerID"]).collect();
-        stays.insert(name, json!([pod["metadata"]["uid"], ids]));
-    }
-    for name in ["slurm-auth-slurm", "slurm-auth-jwt"] {
-        let secret = slurm.get(&["secret", name])?;
-        stays.insert(
-            name.to_owned(),
-            json!([secret["metadata"]["uid"], secret["data"]]),
-        );
-    }
-    let claim = slurm.get(&["pvc", "statesave-slurm-controller-0"])?;
-    stays.insert(
-        "the volume".to_owned(),
-        json!([
-            claim["metadata"]["uid"],
-            claim["spec"],
-            claim["metadata"]["deletionTimestamp"]
-        ]),
-    );
-    Ok(stays)
-}
-
-/// How many forms slurmctld's pod has had: one more is one restart.
-fn forms(slurm: &Slurm) -> Result<i64> {
-    let revisions = slurm.get(&[
-        "controllerrevisions",
-        "--selector=app.kubernetes.io/name=slurmctld",
-    ])?;
-    let revisions = revisions["items"].as_array().context("a list without items")?;
-    let newest = revisions
-        .iter()
-        .filter_map(|revision| revision["revision"].as_i64())
-        .max();
-    newest.context("no revision of slurmctld")
-}
-
-fn settled(slurm: &Slurm) -> Result<()> {
-    const READY: (&str, &str) = ("Ready", "True");
-    const SOUND: (&str, &str) = ("Degraded", "False");
-    // Nothing is in motion that could still restart something.
-    const STILL: (&str, &str) = ("Progressing", "False");
-    for (object, conditions) in [
-        ("controllers.slinky.slurm.net/slurm", &[READY, SOUND, STILL][..]),
-        ("restapis.slinky.slurm.net/slurm", &[READY, SOUND]),
-        (
-            "nodesets.slinky.slurm.net/slurm-worker-slinky",
-            &[READY, SOUND, STILL],
-        ),
-    ] {
-        eventually(&format!("{object} ready as it is now"), || {
-            let object = slurm.get(&[object])?;
-            let generation = &object["metadata"]["generation"];
-            for &(kind, status) in conditions {
-                let found = e2e::slurm::condition(&object, kind)?;
-                ensure!(
-                    found["status"] == status && found["observedGeneration"] == *generation,
-                    "{found}"
-                );
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
 #[test]
 fn a_cluster_of_the_former_operator_goes_over_as_it_runs() -> Result<()> {
     let stopped = Stopped::stop()?;
@@ -222,10 +147,10 @@ fn a_cluster_of_the_former_operator_goes_over_as_it_runs() -> Result<()> {
     slurm.wait_idle(2)?;
     let job = slurm.sbatch(&["--job-name=lasting", "--nodelist=slinky-0"], "sleep 3600")?;
     slurm.wait_job(&job, "RUNNING")?;
-    let (before, first) = (what_stays(&slurm)?, forms(&slurm)?);
+    let (before, first) = (slurm.standing()?, slurm.beginnings()?);
 
     drop(stopped);
-    settled(&slurm)?;
+    slurm.all_settled()?;
     check(&slurm, &before, first, &job)?;
 
     // Step 4 of docs/src/how-to/migrate-from-slinky.md: the release goes over to our chart, with its own images.
@@ -268,30 +193,23 @@ fn a_cluster_of_the_former_operator_goes_over_as_it_runs() -> Result<()> {
         "helm.sh/resource-policy=keep",
     ])?;
     run(&mut upgrade)?;
-    settled(&slurm)?;
+    slurm.all_settled()?;
     check(&slurm, &before, first, &job)
 }
 
-fn check(slurm: &Slurm, before: &BTreeMap<String, Value>, first: i64, job: &str) -> Result<()> {
+fn check(slurm: &Slurm, before: &Standing, first: u64, job: &str) -> Result<()> {
     // What was seen to be settled may be what the former operator left, and the one restart only begin.
     let next = eventually("the next job", || {
         slurm.sbatch(&["--wait", "--nodelist=slinky-1"], "true")
     })?;
-    settled(slurm)?;
+    slurm.all_settled()?;
     ensure!(
         next.parse::<u32>()? > job.parse::<u32>()?,
         "job {next} after {job}"
     );
-    let after = what_stays(slurm)?;
-    for (what, state) in before {
-        ensure!(
-            after.get(what) == Some(state),
-            "{what} was {state} and is {:?}",
-            after.get(what)
-        );
-    }
-    let restarts = forms(slurm)? - first;
-    ensure!(restarts <= 1, "slurmctld was given another form {restarts} times");
+    slurm.stands(before)?;
+    let restarts = slurm.beginnings()? - first;
+    ensure!(restarts <= 1, "slurmctld was restarted {restarts} times");
     ensure!(slurm.job_state(job)? == "RUNNING", "the job did not last");
     // What only the former operator kept true is gone from what we took over.
     let service = slurm.get(&["service", "slurm-controller"])?;

@@ -1,0 +1,231 @@
+//! From the project's previous landing (`tests/e2e/previous-landing`) to this one, back and forth again, under a cluster at work:
+//! its charts, operator and Slurm images are the previous landing's own, and go over by the commands of
+//! docs/src/how-to/upgrade.md. Jobs, workers, people's login pods, keys, volumes and objects stay.
+//!
+//! The operator that all others rely on is exchanged, so this test runs alone (`.config/nextest.toml`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::slurm::{SMALL, Slurm};
+use e2e::standing::{Standing, all_settled};
+use e2e::{Namespace, audit, cluster, eventually, get, run};
+use serde_json::{Value, json};
+use testbed::image;
+
+const HOME: &str = "--namespace=slurm-operator";
+const OPERATOR: &str = "slurm-operator";
+
+/// A state of the project: its charts, and the operator's image that goes with them.
+struct Landing {
+    charts: PathBuf,
+    image: String,
+}
+
+impl Landing {
+    fn this() -> Self {
+        Self {
+            charts: PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts")),
+            image: image::name(OPERATOR),
+        }
+    }
+
+    fn previous() -> Result<Self> {
+        Ok(Self {
+            charts: previous_files()?.join("charts"),
+            image: image::previous_name(OPERATOR),
+        })
+    }
+
+    /// The kinds and the operator of this landing over whichever are there. `values` says to helm which values stay.
+    fn install(&self, values: &str) -> Result<()> {
+        run(cluster()?
+            .helm()
+            .args(["upgrade", "slurm-operator-crds", HOME])
+            .arg(self.charts.join("slurm-operator-crds")))?;
+        run(cluster()?
+            .helm()
+            .args(["upgrade", OPERATOR, HOME, values])
+            .args([
+                "--set",
+                &format!("operator.image={0},webhook.image={0}", self.image),
+            ])
+            // Other tests scale it by hand.
+            .args(["--force-conflicts", "--wait", "--timeout=5m"])
+            .arg(self.charts.join(OPERATOR)))?;
+        self.leads()
+    }
+
+    /// As users do it.
+    fn upgrade(&self) -> Result<()> {
+        self.install("--reset-then-reuse-values")
+    }
+
+    /// Waits until this landing's operator is the one that acts.
+    fn leads(&self) -> Result<()> {
+        eventually(&format!("{} leads", self.image), || {
+            let lease = get(&[HOME, "lease", OPERATOR])?;
+            let holder = lease.pointer("/spec/holderIdentity").and_then(Value::as_str);
+            let pod = get(&[HOME, "pod", holder.context("nobody leads")?])?;
+            let image = pod.pointer("/spec/containers/0/image").and_then(Value::as_str);
+            ensure!(image == Some(&self.image), "{image:?} leads");
+            Ok(())
+        })
+    }
+}
+
+/// Whatever becomes of the test, others get the operator that they are to try.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        if let Err(error) = Landing::this().upgrade() {
+            eprintln!("this checkout's operator did not come back: {error:#}");
+        }
+    }
+}
+
+fn previous_files() -> Result<PathBuf> {
+    std::env::var_os("KEELSON_TEST_PREVIOUS")
+        .map(PathBuf::from)
+        .context("KEELSON_TEST_PREVIOUS is not set: run with `cargo xtask test --tier cluster`")
+}
+
+/// The previous landing's quick start with its own images.
+fn previous_cluster() -> Result<Slurm> {
+    let space = Namespace::create("upgrade")?;
+    let image = image::previous_name;
+    let logfile = json!({ "image": image("login") });
+    let values = json!({
+        "controller": {
+            "slurmctld": { "image": image("slurmctld") },
+            "reconfigure": { "image": image("slurmctld") },
+            "logfile": logfile,
+        },
+        "restapi": { "slurmrestd": { "image": image("slurmrestd") } },
+        "nodesets": { "cpu": { "slurmd": { "image": image("slurmd") }, "logfile": logfile } },
+        "loginsets": { "users": { "login": { "image": image("login") } } },
+    });
+    let directory = tempfile::tempdir()?;
+    let (small, ours) = (
+        directory.path().join("small.yaml"),
+        directory.path().join("values.yaml"),
+    );
+    std::fs::write(&small, SMALL)?;
+    std::fs::write(&ours, values.to_string())?;
+    let mut install = cluster()?.helm();
+    install.args(["install", "slurm", "--namespace", &space.name]);
+    install.arg(Landing::previous()?.charts.join("slurm"));
+    for values in [previous_files()?.join("examples/quickstart.yaml"), small, ours] {
+        install.arg("--values").arg(values);
+    }
+    run(&mut install)?;
+    Ok(Slurm::installed(space))
+}
+
+/// What is the same after every step.
+struct Work {
+    standing: Standing,
+    job: String,
+    begun: String,
+}
+
+impl Work {
+    fn begin(slurm: &Slurm) -> Result<Self> {
+        slurm.wait_idle(2)?;
+        slurm.all_settled()?;
+        let job = slurm.hold("cpu-0", 60)?;
+        Ok(Self {
+            standing: slurm.standing()?,
+            begun: slurm.job_field(&job, "StartTime")?,
+            job,
+        })
+    }
+
+    /// Does something to what is under the cluster, and looks at what has become of it when all is quiet again.
+    fn outlasts(&self, slurm: &Slurm, what: &str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        let first = slurm.beginnings()?;
+        step().with_context(|| what.to_owned())?;
+        quiet(slurm)?;
+        slurm.all_settled()?;
+        slurm.stands(&self.standing).with_context(|| what.to_owned())?;
+        let restarts = slurm.beginnings()? - first;
+        ensure!(restarts <= 1, "{what}: slurmctld was restarted {restarts} times");
+        for (field, wanted) in [
+            ("JobState", "RUNNING"),
+            ("Restarts", "0"),
+            ("StartTime", &self.begun),
+        ] {
+            let found = slurm.job_field(&self.job, field)?;
+            ensure!(found == wanted, "{what}: job {} has {field}={found}", self.job);
+        }
+        let next = slurm.sbatch(&["--wait", "--nodelist=cpu-1"], "true")?;
+        ensure!(
+            next.parse::<u32>()? > self.job.parse::<u32>()?,
+            "{what}: job {next} after {}",
+            self.job
+        );
+        println!("{what}: slurmctld was restarted {restarts} times");
+        Ok(())
+    }
+}
+
+/// Waits until the operator has had nothing to write here for a while: what it would do to this cluster, it has done.
+fn quiet(slurm: &Slurm) -> Result<()> {
+    eventually("the operator has nothing to do", || {
+        let mark = audit::mark()?;
+        std::thread::sleep(Duration::from_secs(5));
+        let busy: Vec<_> = audit::since(mark)?
+            .into_iter()
+            .filter(|call| call.user == audit::OPERATOR && call.is_write())
+            .filter(|call| call.namespace == slurm.space.name)
+            .collect();
+        ensure!(busy.is_empty(), "{busy:?}");
+        Ok(())
+    })
+}
+
+/// A helm command on the cluster's own release.
+fn helm(slurm: &Slurm, words: &[&str]) -> Result<()> {
+    run(cluster()?
+        .helm()
+        .args(words)
+        .args(["--namespace", &slurm.space.name]))
+    .map(drop)
+}
+
+#[test]
+fn a_cluster_of_the_previous_landing_goes_over_and_back_as_it_runs() -> Result<()> {
+    let (this, previous) = (Landing::this(), Landing::previous()?);
+    let restored = Restored;
+    // Not with the values that are there: its chart may not know them yet.
+    previous.install("--reset-values")?;
+    let slurm = previous_cluster()?;
+    let work = Work::begin(&slurm)?;
+    let chart = this.charts.join("slurm");
+    let chart = chart.to_str().context("the checkout's path is not UTF-8")?;
+    let upgrade = ["upgrade", "slurm", chart, "--reset-then-reuse-values"];
+
+    work.outlasts(&slurm, "kinds and operator upgraded", || this.upgrade())?;
+    work.outlasts(&slurm, "cluster upgraded", || helm(&slurm, &upgrade))?;
+    work.outlasts(&slurm, "cluster rolled back", || {
+        helm(&slurm, &["rollback", "slurm"])
+    })?;
+    work.outlasts(&slurm, "operator rolled back", || {
+        run(cluster()?
+            .helm()
+            .args(["rollback", OPERATOR, HOME, "--wait", "--timeout=5m"]))?;
+        previous.leads()
+    })?;
+    work.outlasts(&slurm, "all upgraded once more", || {
+        this.upgrade()?;
+        helm(&slurm, &upgrade)
+    })?;
+
+    slurm.open("cpu-0")?;
+    slurm.wait_job(&work.job, "COMPLETED")?;
+    drop(restored);
+    // What the others rely on is as it was.
+    all_settled("slurm")
+}
