@@ -347,6 +347,8 @@ pub mod volume {
     pub const SLURM_CONFIG: &str = "slurm-config";
     /// `/run`.
     pub const RUN: &str = "run";
+    /// `/tmp` of a daemon whose root file system is read-only.
+    pub const SLURM_TMP: &str = "slurm-tmp";
     /// FIFO of the log file sidecar.
     pub const SLURM_LOGFILE: &str = "slurm-logfile";
     /// Socket of slurmctld's sackd.
@@ -375,6 +377,8 @@ pub mod dir {
     pub const LOG: &str = "/var/log/slurm";
     /// Run directory.
     pub const RUN: &str = "/run";
+    /// Scratch: scripts of users write there, and slurmdbd's archives unless told otherwise.
+    pub const TMP: &str = "/tmp";
     /// slurmctld's authentication socket.
     pub const SLURMCTLD_RUN: &str = "/run/slurmctld";
     /// sackd's socket.

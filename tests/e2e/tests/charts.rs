@@ -261,7 +261,7 @@ fn what_is_rendered_and_applied_anew_keeps_its_keys() -> Result<()> {
     sync(&space.name)?;
     let slurm = Slurm::installed(space);
     let made = eventually("keys", || keys(&slurm.space))?;
-    slurm.wait_condition("controllers.slinky.slurm.net/slurm", "Ready", "True", "")?;
+    slurm.all_settled()?;
     let before = starts(&slurm)?;
     sync(&slurm.space.name)?;
     // The operator has seen the second sync when it acts on what comes after it.
@@ -366,6 +366,18 @@ fn the_control_plane_runs_in_a_restricted_namespace() -> Result<()> {
         "restapis.slinky.slurm.net",
     ] {
         slurm.wait_condition(&format!("{object}/slurm"), "Ready", "True", "")?;
+    }
+    // Whatever they write goes to a volume.
+    for pod in [
+        "slurm-controller-0",
+        "slurm-accounting-0",
+        "deployment/slurm-restapi",
+    ] {
+        let mounts = slurm.space.exec(pod, &["cat", "/proc/mounts"])?;
+        let root = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/"));
+        let options = root.and_then(|line| line.split(' ').nth(3)).unwrap_or_default();
+        ensure!(options.starts_with("ro,"), "{pod} has {root:?}");
+        slurm.space.exec(pod, &["touch", "/tmp/written"])?;
     }
     // The test's own pod is one of them.
     helm(&slurm.space, &["test", "slurm", "--timeout=5m"])?;

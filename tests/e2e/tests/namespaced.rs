@@ -159,6 +159,13 @@ fn an_operator_for_one_namespace_runs_a_job_with_rights_there_alone() -> Result<
             "{verb} {what} in another namespace"
         );
     }
+    run(cluster()?.helm().args([
+        "test",
+        "team",
+        "--timeout=5m",
+        "--namespace",
+        &operator.space.name,
+    ]))?;
     figures_are_guarded(&operator)?;
     let slurm = Slurm::install_examples(space, &[], "nodesets: { cpu: { replicas: 1 } }")?;
     slurm.wait_idle(1)?;

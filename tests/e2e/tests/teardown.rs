@@ -45,7 +45,24 @@ fn helm_uninstall_lets_a_job_end_and_then_ends_itself() -> Result<()> {
         kept.contains("statesave-slurm-controller-0") && kept.contains("secret/slurm-auth-slurm"),
         "{kept}"
     );
-    Ok(())
+    goes_when_asked(&slurm)
+}
+
+/// The claim that stayed goes the next time, because the user says so.
+fn goes_when_asked(slurm: &Slurm) -> Result<()> {
+    slurm.install_again(
+        "{ controller: { persistence: { deletionPolicy: Delete } }, nodesets: { cpu: { enabled: false } },
+           loginsets: { users: { enabled: false } } }",
+    )?;
+    slurm.wait_condition("controllers.slinky.slurm.net/slurm", "Ready", "True", "")?;
+    run(cluster()?
+        .helm()
+        .args(["uninstall", "slurm", "--namespace", &slurm.space.name]))?;
+    eventually("the volume's end", || {
+        let left = slurm.space.kubectl(&["get", "pvc", "--output=name"])?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    })
 }
 
 #[test]

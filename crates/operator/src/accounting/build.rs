@@ -157,6 +157,7 @@ fn slurmdbd(accounting: &Accounting) -> Value {
         "volumeMounts": [
             volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),
             volume::mount(volumes::RUN, dir::RUN),
+            volume::mount(volumes::SLURM_TMP, dir::TMP),
         ],
     });
     pod::container(base, accounting.spec.slurmdbd.as_ref())
@@ -178,5 +179,6 @@ fn pod_volumes(accounting: &Accounting, internal: &Internal) -> Vec<Value> {
     vec![
         volume::projected(volumes::SLURM_ETC, volume::OWNER_ONLY, &sources),
         volume::memory(volumes::RUN),
+        volume::scratch(volumes::SLURM_TMP),
     ]
 }

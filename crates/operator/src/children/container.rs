@@ -56,13 +56,14 @@ pub fn initconf(user: Option<&RawObject>) -> Value {
     pod::container(base, user)
 }
 
-/// The security context of a daemon that needs no privilege, as the user of this id.
+/// The security context of a daemon that needs no privilege and writes to its volumes alone, as the user of this id.
 pub fn unprivileged(uid: i64) -> Value {
     json!({
         "runAsNonRoot": true,
         "runAsUser": uid,
         "runAsGroup": uid,
         "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
         "capabilities": { "drop": ["ALL"] },
         "seccompProfile": { "type": "RuntimeDefault" },
     })

@@ -187,7 +187,13 @@ fn build_stateful_set(
         "template": build_pod_template(controller, internal, &base, restart_hash),
     });
     if let (State::Template, Value::Object(spec)) = (&internal.state, &mut spec) {
-        spec.insert("volumeClaimTemplates".into(), json!([claim_template(controller)]));
+        let persistence = controller.spec.persistence.clone().unwrap_or_default();
+        let claim = json!({ "metadata": { "name": volumes::STATESAVE }, "spec": persistence.claim_spec() });
+        spec.insert("volumeClaimTemplates".into(), json!([claim]));
+        // Fewer slurmctlds share what there is; only the end of the whole can be the end of its state.
+        let deleted = persistence.deletion_policy.unwrap_or_default();
+        let retention = json!({ "whenDeleted": deleted, "whenScaled": "Retain" });
+        spec.insert("persistentVolumeClaimRetentionPolicy".into(), retention);
     }
     let metadata = base.of_object(
         &namespace(controller),
@@ -195,16 +201,6 @@ fn build_stateful_set(
         &[owned_by(controller)],
     );
     Desired::new(json!({ "metadata": metadata, "spec": spec }))
-}
-
-fn claim_template(controller: &Controller) -> Value {
-    let spec = controller
-        .spec
-        .persistence
-        .clone()
-        .unwrap_or_default()
-        .claim_spec();
-    json!({ "metadata": { "name": volumes::STATESAVE }, "spec": spec })
 }
 
 fn build_pod_template(
@@ -275,6 +271,7 @@ fn slurmctld(controller: &Controller) -> Value {
         "volumeMounts": [
             volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),
             volume::mount(volumes::RUN, dir::RUN),
+            volume::mount(volumes::SLURM_TMP, dir::TMP),
             volume::mount(volumes::STATESAVE, &controller.state_save_dir()),
             volume::mount(volumes::SLURM_AUTHSOCKET, dir::SLURMCTLD_RUN),
             volume::mount(volumes::SLURM_LOGFILE, dir::LOG),
@@ -311,6 +308,7 @@ fn pod_volumes(controller: &Controller, internal: &Internal) -> Vec<Value> {
         volume::projected(volumes::SLURM_ETC, GROUP_EXECUTABLE, &sources),
         volume::memory(volumes::SLURM_LOGFILE),
         volume::memory(volumes::RUN),
+        volume::scratch(volumes::SLURM_TMP),
         volume::scratch(volumes::SLURM_AUTHSOCKET),
     ];
     match &internal.state {

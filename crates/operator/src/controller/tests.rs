@@ -147,7 +147,10 @@ fn with_everything_that_a_user_may_change() {
         "jwksKeyRef": { "name": "jwks", "key": "keys.json" },
         "configFileRefs": [{ "name": "extra" }],
         "prologScriptRefs": [{ "name": "prologs" }],
-        "persistence": { "enabled": true, "storageClassName": "fast", "resources": { "requests": { "storage": "8Gi" } } },
+        "persistence": {
+            "enabled": true, "storageClassName": "fast", "deletionPolicy": "Delete",
+            "resources": { "requests": { "storage": "8Gi" } },
+        },
         "template": {
             "metadata": { "labels": { "team": "hpc" } },
             "spec": { "tolerations": [{ "operator": "Exists" }], "priorityClassName": "high" },

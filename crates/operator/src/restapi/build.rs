@@ -105,7 +105,10 @@ fn build_deployment(restapi: &RestApi, validated: &Validated) -> Desired<Deploym
         "automountServiceAccountToken": false,
         "securityContext": containers::unprivileged_pod(slurm::NOBODY_UID),
         "containers": [slurmrestd(restapi, validated)],
-        "volumes": [volume::projected(volumes::SLURM_ETC, volume::OWNER_ONLY, &sources)],
+        "volumes": [
+            volume::projected(volumes::SLURM_ETC, volume::OWNER_ONLY, &sources),
+            volume::scratch(volumes::SLURM_TMP),
+        ],
     });
     let metadata = base.of_object(&namespace(restapi), &restapi.restapi_name(), &[owned_by(restapi)]);
     Desired::new(json!({
@@ -133,7 +136,10 @@ fn slurmrestd(restapi: &RestApi, validated: &Validated) -> Value {
         // The status tells why it ended.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": containers::unprivileged(slurm::NOBODY_UID),
-        "volumeMounts": [volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC)],
+        "volumeMounts": [
+            volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),
+            volume::mount(volumes::SLURM_TMP, dir::TMP),
+        ],
     });
     // Without accounting the slurmdbd plug-in could only fail.
     if let (false, Value::Object(base)) = (validated.accounting, &mut base) {
