@@ -118,6 +118,25 @@ printf '127.0.0.1 localhost\n10.77.0.1 n0\n' > etc/hosts
 exec chroot . /bin/sh -c 'echo "$1"; while read -r _; do :; done' sh "$pid"
 "#;
 
+/// Makes another layered root beside the first, with the first one's files and state, and stays in it.
+/// $1: the read-only root, $2: the directory of the first.
+const SECOND_ROOT: &str = r#"
+set -e
+root=$1; work=$2
+read -r pid _ < /proc/self/stat
+place=$(mktemp -d "$work/root-XXXXXX")
+chmod 755 "$place"
+mkdir "$place/upper" "$place/scratch" "$place/root"
+mount -t overlay overlay -o "lowerdir=$root,upperdir=$place/upper,workdir=$place/scratch" "$place/root"
+cd "$place/root"
+for shared in proc dev run tmp etc/slurm var/spool var/log; do
+    mkdir -p "$shared"
+    mount --rbind "$work/root/$shared" "$shared"
+done
+cp "$work/root/etc/hosts" etc/hosts
+exec chroot . /bin/sh -c 'echo "$1"; exec sleep infinity' sh "$pid"
+"#;
+
 impl Slurm {
     /// Starts a cluster and waits until slurmctld and slurmrestd answer; `None` where the release is not there.
     pub fn start(release: Release, setup: &Setup) -> Result<Option<Self>> {
@@ -142,8 +161,12 @@ impl Slurm {
         Ok(Some(slurm))
     }
 
+    fn work() -> PathBuf {
+        std::env::temp_dir().join("keelson-slurm-daemons")
+    }
+
     fn hold(release: Release, root: &Path) -> Result<Self> {
-        let work = std::env::temp_dir().join("keelson-slurm-daemons");
+        let work = Self::work();
         fs::create_dir_all(&work)?;
         let mut holder = Command::new("unshare")
             .args([
@@ -161,13 +184,7 @@ impl Slurm {
             .stdout(Stdio::piped())
             .spawn()
             .context("unshare")?;
-        let mut line = String::new();
-        BufReader::new(holder.stdout.take().context("no output")?).read_line(&mut line)?;
-        let Ok(inside) = line.trim().parse() else {
-            let _ = holder.kill();
-            let status = holder.wait()?;
-            bail!("the name spaces could not be made (root is needed): {status}");
-        };
+        let inside = Self::said(&mut holder).context("the name spaces could not be made (root is needed)")?;
         Ok(Self {
             release,
             holder,
@@ -175,6 +192,38 @@ impl Slurm {
             daemons: Vec::new(),
             manager: None,
         })
+    }
+
+    /// The process number that a script says it has.
+    fn said(script: &mut Child) -> Result<u32> {
+        let mut line = String::new();
+        BufReader::new(script.stdout.take().context("no output")?).read_line(&mut line)?;
+        if let Ok(pid) = line.trim().parse() {
+            return Ok(pid);
+        }
+        let _ = script.kill();
+        bail!("{}", script.wait()?);
+    }
+
+    /// Puts another release under the daemons that are started from now on: the same network, files and state.
+    /// Those that run go on as they are. Says whether that release is there.
+    pub fn install(&mut self, release: Release) -> Result<bool> {
+        let Some(root) = release.root()? else {
+            return Ok(false);
+        };
+        let mut script = Command::new("nsenter")
+            .args(["--target", &self.inside.to_string()])
+            .args(["--net", "--mount", "--uts", "--ipc", "--pid", "--"])
+            .args(["sh", "-c", SECOND_ROOT, "install"])
+            .args([root, Self::work()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("nsenter")?;
+        self.inside = Self::said(&mut script).context("the second root could not be made")?;
+        self.release = release;
+        self.daemons.push(("root", script));
+        Ok(true)
     }
 
     /// The release that it runs.

@@ -4,6 +4,8 @@
 #[path = "../../../testbed/src/slurm_daemons.rs"]
 pub mod slurm_daemons;
 
+pub mod relay;
+
 use std::fs::File;
 use std::future::Future;
 use std::os::fd::AsFd as _;
