@@ -14,6 +14,9 @@ use crate::value::{NoVal, Strings, Text};
 
 /// What a call wants from its answer.
 pub(crate) trait Body: Default {
+    /// The key without which a good answer says nothing. A list that is not there is no empty list: whoever took it for
+    /// one would see everything gone.
+    const REQUIRED: Option<&'static str> = None;
     /// Takes the value of a top-level key if it is wanted; says whether it did.
     fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;
 }
@@ -54,6 +57,8 @@ impl<T> Default for Listing<T> {
 }
 
 impl<T: Item> Body for Listing<T> {
+    const REQUIRED: Option<&'static str> = Some(T::KEY);
+
     fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "last_update" => self.last_update = map.next_value::<NoVal>()?.timestamp(),
@@ -102,6 +107,26 @@ pub(crate) struct Answer<B> {
     pub(crate) errors: Vec<Complaint>,
     pub(crate) warnings: Vec<Complaint>,
     pub(crate) release: String,
+    /// Whether what the call requires was there.
+    pub(crate) whole: bool,
+}
+
+impl<B: Body> Answer<B> {
+    /// Holds an answer that is good to what it must have.
+    pub(crate) fn require(&self, call: &Call, missing: &Missing<'_>) -> Result<(), Error> {
+        let Some(key) = B::REQUIRED.filter(|_| !self.whole) else {
+            return Ok(());
+        };
+        // All that 26.05 says of an unknown partition.
+        let unknown = |warning: &Complaint| warning.description.starts_with("Unable to find ");
+        if !missing.what.is_empty() && self.warnings.iter().any(unknown) {
+            return Err(missing.error());
+        }
+        Err(Error::Protocol {
+            call: call.path.to_owned(),
+            message: format!("there is no {key} in it"),
+        })
+    }
 }
 
 impl<'de, B: Body> Deserialize<'de> for Answer<B> {
@@ -117,6 +142,7 @@ impl<'de, B: Body> Deserialize<'de> for Answer<B> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Answer<B>, A::Error> {
                 let mut answer = self.0;
                 while let Some(key) = map.next_key::<Text<'de>>()? {
+                    answer.whole |= B::REQUIRED == Some(key.as_str());
                     match key.as_str() {
                         "errors" => answer.errors = map.next_value::<Complaints>()?.0,
                         "warnings" => answer.warnings = map.next_value::<Complaints>()?.0,
@@ -135,6 +161,7 @@ impl<'de, B: Body> Deserialize<'de> for Answer<B> {
             errors: Vec::new(),
             warnings: Vec::new(),
             release: String::new(),
+            whole: false,
         }))
     }
 }
@@ -363,7 +390,36 @@ mod tests {
     #[test]
     fn a_list_of_nothing_is_empty() {
         let answer: Answer<Listing<Thing>> = decode(&NODES, br#"{"things":null}"#).unwrap();
-        assert!(answer.body.items.is_empty());
+        assert!(answer.body.items.is_empty() && answer.require(&NODES, &Missing::NONE).is_ok());
+    }
+
+    #[rstest]
+    #[case::nothing("{}")]
+    #[case::another(r#"{"other":["a"],"last_update":{"set":true,"number":9},"errors":[]}"#)]
+    fn a_list_that_is_not_there_is_not_taken_for_an_empty_one(#[case] json: &str) {
+        let answer: Answer<Listing<Thing>> = decode(&NODES, json.as_bytes()).unwrap();
+        let error = answer.require(&NODES, &Missing::NONE).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot understand the answer to /slurm/{version}/nodes/: there is no things in it"
+        );
+        let nothing_wanted = decode::<()>(&NODES, json.as_bytes()).unwrap();
+        assert!(nothing_wanted.require(&NODES, &Missing::NONE).is_ok());
+    }
+
+    #[test]
+    fn an_object_that_slurm_only_warns_of_is_not_found() {
+        let json = br#"{"warnings":[{"description":"Unable to find partition p","source":"s"}]}"#;
+        let answer: Answer<Listing<Thing>> = decode(&call::PARTITION, json).unwrap();
+        let missing = Missing {
+            what: "partition p",
+            numbers: &[],
+        };
+        let error = answer.require(&call::PARTITION, &missing).unwrap_err();
+        assert!(error.is_not_found(), "{error}");
+        // No list is one of nothing because of such a warning.
+        let error = answer.require(&call::PARTITIONS, &Missing::NONE).unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{error}");
     }
 
     #[test]

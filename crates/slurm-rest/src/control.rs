@@ -129,6 +129,8 @@ pub(crate) struct RawDiag {
 }
 
 impl Body for Diag {
+    const REQUIRED: Option<&'static str> = Some("statistics");
+
     fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         if key != "statistics" {
             return Ok(false);
@@ -165,6 +167,8 @@ impl Conf {
 }
 
 impl Body for Conf {
+    const REQUIRED: Option<&'static str> = Some("slurm_conf");
+
     fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         if key != "slurm_conf" {
             return Ok(false);

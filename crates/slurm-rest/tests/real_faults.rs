@@ -111,15 +111,18 @@ fn a_restart_of_slurmrestd(#[values(Release::V2411, Release::V2605)] release: Re
 }
 
 #[rstest]
-fn a_slurmrestd_that_hangs(#[values(Release::V2411, Release::V2605)] release: Release) -> Result<()> {
+fn a_daemon_that_hangs(
+    #[values(Release::V2411, Release::V2605)] release: Release,
+    #[values("slurmrestd", "slurmctld")] daemon: &'static str,
+) -> Result<()> {
     let Some(slurm) = start(release)? else {
         return Ok(());
     };
-    inside_with(slurm, |slurm| async move {
+    inside_with(slurm, move |slurm| async move {
         let limit = Duration::from_secs(1);
         let client = impatient(&signer(FIRST_KEY), limit)?;
         client.node(HOST).await?;
-        meanwhile(&slurm, |slurm| slurm.signal_daemon("slurmrestd", "STOP")).await?;
+        meanwhile(&slurm, |slurm| slurm.signal_daemon(daemon, "STOP")).await?;
         assert_eq!(
             client.node(HOST).await.err(),
             Some(Error::Timeout { after: limit })
@@ -128,7 +131,7 @@ fn a_slurmrestd_that_hangs(#[values(Release::V2411, Release::V2605)] release: Re
             client.update_node(HOST, &comment("x")).await.err(),
             Some(Error::Timeout { after: limit })
         );
-        meanwhile(&slurm, |slurm| slurm.signal_daemon("slurmrestd", "CONT")).await?;
+        meanwhile(&slurm, |slurm| slurm.signal_daemon(daemon, "CONT")).await?;
         client.node(HOST).await?;
         Ok(())
     })

@@ -322,6 +322,16 @@ async fn partitions(client: &Client, version: Version) -> Result<()> {
         list.items.iter().map(|p| &*p.name).collect::<Vec<_>>(),
         ["main", "real"]
     );
+    eventually("nothing changes", || async {
+        let later = client
+            .partitions(None)
+            .await?
+            .changed()
+            .and_then(|list| list.last_update);
+        tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+        Ok(later.is_some() && client.partitions(later).await? == Fetched::Unchanged)
+    })
+    .await?;
     let main = client.partition("main").await?;
     assert!(
         main.is_up() && main.max_time == NoVal::Number(60) && main.total_nodes >= 1,
@@ -406,6 +416,16 @@ async fn reservations(client: &Client, release: Release, version: Version) -> Re
         let refused = client.update_reservation(&nowhere).await;
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     }
+    eventually("nothing changes", || async {
+        let later = client
+            .reservations(None)
+            .await?
+            .changed()
+            .and_then(|list| list.last_update);
+        tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+        Ok(later.is_some() && client.reservations(later).await? == Fetched::Unchanged)
+    })
+    .await?;
     let deletes = release == V2605;
     if made {
         client.delete_reservation("maintenance").await?;

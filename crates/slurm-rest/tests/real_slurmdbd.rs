@@ -3,12 +3,16 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use common::slurm_daemons::{CLUSTER, Release, Setup, Slurm};
 use common::{client, eventually, inside};
+use jiff::SignedDuration;
 use rstest::rstest;
 use slurm_rest::accounting::{NewAccount, NewQos, NewUser};
-use slurm_rest::{Error, Peer, Version};
+use slurm_rest::token::Signer;
+use slurm_rest::{Client, Error, Peer, Version};
 
 use Release::{V2411, V2605};
 use Version::{V41, V42, V43, V44, V45};
@@ -140,6 +144,35 @@ fn every_call(#[case] release: Release, #[case] version: Version) -> Result<()> 
                 .await
                 .is_err_and(|error| error.is_not_found())
         );
+        let nowhere = NewUser {
+            account: "nope".into(),
+            ..user.clone()
+        };
+        let unknown = client.add_user(&nowhere).await;
+        assert!(unknown.as_ref().is_err_and(Error::is_not_found), "{unknown:?}");
+        client.add_user(&user).await?;
+        let on_no_cluster = NewAccount {
+            cluster: "nope".into(),
+            ..account.clone()
+        };
+        let refused = client.add_account(&on_no_cluster).await;
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+
+        let second = NewAccount {
+            name: "chemistry".into(),
+            ..account.clone()
+        };
+        client.add_account(&second).await?;
+        let there_too = NewUser {
+            account: "chemistry".into(),
+            ..user.clone()
+        };
+        client.add_user(&there_too).await?;
+        client.delete_association(&there_too).await?;
+        let listed = client.associations().await?;
+        let accounts = listed.iter().filter(|a| a.user == "bob").map(|a| &*a.account);
+        assert_eq!(accounts.collect::<Vec<_>>(), ["physics"]);
+        client.delete_account("chemistry").await?;
         // A user keeps the association with the default account until it is the last one.
         client.delete_user("bob").await?;
         assert!(
@@ -155,6 +188,26 @@ fn every_call(#[case] release: Release, #[case] version: Version) -> Result<()> 
                 .await
                 .is_err_and(|error| error.is_not_found())
         );
+        Ok(())
+    })
+}
+
+#[rstest]
+fn a_user_without_rights_changes_nothing(#[values(V2411, V2605)] release: Release) -> Result<()> {
+    let Some(slurm) = start(release)? else {
+        return Ok(());
+    };
+    inside(&slurm, || async {
+        let key = common::FIRST_KEY.to_vec().into();
+        let signer = Signer::new("nobody", key, SignedDuration::from_mins(10), common::clock());
+        let client = Client::new(common::options(&Arc::new(signer), V45)?)?;
+        let qos = NewQos {
+            name: "mine".into(),
+            ..NewQos::default()
+        };
+        let denied = client.add_qos(&qos).await;
+        assert!(matches!(denied, Err(Error::Unauthorised { .. })), "{denied:?}");
+        assert!(client.qos().await?.iter().all(|qos| qos.name != "mine"));
         Ok(())
     })
 }
@@ -179,6 +232,17 @@ fn a_slurmdbd_that_is_gone_is_told_from_a_slurmctld_that_is_gone(
                 })
             ),
             "{gone:?}"
+        );
+        let lost = client.delete_account("physics").await;
+        assert!(
+            matches!(
+                lost,
+                Err(Error::Unreachable {
+                    daemon: Peer::Slurmdbd,
+                    ..
+                })
+            ),
+            "{lost:?}"
         );
         assert!(client.ping().await?[0].responding);
         assert_eq!(client.partition("main").await?.name.as_ref(), "main");

@@ -180,11 +180,22 @@ async fn senseless_answers_are_named_and_not_asked_for_again() -> Result<()> {
         _ if is_document(line) => describe(),
         1 => Act::Say(200, r#"{"nodes":[{"name":"n0"},5]}"#.into()),
         2 => Act::Say(200, "<html>".into()),
+        3 => Act::Say(
+            200,
+            r#"{"last_update":{"set":true,"number":9},"errors":[]}"#.into(),
+        ),
+        4 => Act::Say(304, String::new()),
         _ => Act::Say(418, "{}".into()),
     })
     .await?;
     let client = client(&address)?;
-    for expected in ["at nodes[1]", "status 200 OK: <html>", "418"] {
+    for expected in [
+        "at nodes[1]",
+        "status 200 OK: <html>",
+        "there is no nodes in it",
+        "status 304",
+        "418",
+    ] {
         let error = client
             .nodes(None)
             .await
@@ -196,7 +207,22 @@ async fn senseless_answers_are_named_and_not_asked_for_again() -> Result<()> {
             "{error}"
         );
     }
-    assert_eq!(log.lock().unwrap().len(), 4);
+    assert_eq!(log.lock().unwrap().len(), 6);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_without_its_object_does_not_mean_that_the_object_is_gone() -> Result<()> {
+    let (address, _) = serve(|line, _, _| {
+        if is_document(line) {
+            describe()
+        } else {
+            Act::Say(200, r#"{"errors":[]}"#.into())
+        }
+    })
+    .await?;
+    let error = client(&address)?.node("n0").await;
+    assert!(matches!(error, Err(Error::Protocol { .. })), "{error:?}");
     Ok(())
 }
 
@@ -314,6 +340,56 @@ async fn without_a_good_key_the_error_says_so_and_shows_no_secret() -> Result<()
         !shown.contains("hunter2") && !shown.contains(secrecy::ExposeSecret::expose_secret(&token)),
         "{shown}"
     );
+    Ok(())
+}
+
+/// What everything below writes to the log, the HTTP library included.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_log_line_shows_a_secret() -> Result<()> {
+    let written = Written::default();
+    let writer = written.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    // A refused token, a cut answer, and one that is fine.
+    let (address, _) = serve(|line, _, before| match before {
+        0 => Act::Say(401, "Authentication failure".into()),
+        _ if is_document(line) => describe(),
+        2 => Act::Cut(NODES[..20].into()),
+        _ => Act::Say(200, NODES.into()),
+    })
+    .await?;
+    let signer = signer("hunter2");
+    let before = signer.token()?;
+    signer.rotate(b"hunter3".to_vec().into());
+    let client = Client::new(options(&address, &signer)?)?;
+    client.nodes(None).await?;
+    drop(guard);
+    let shown = String::from_utf8_lossy(&written.0.lock().unwrap()).into_owned();
+    assert!(shown.contains("repeated after a pause"), "{shown}");
+    for secret in [before, signer.token()?] {
+        let token = secrecy::ExposeSecret::expose_secret(&secret);
+        // The signature alone would do.
+        let signature = token.rsplit('.').next().unwrap_or(token);
+        assert!(!shown.contains(signature), "{shown}");
+    }
+    assert!(!shown.contains("hunter"), "{shown}");
     Ok(())
 }
 

@@ -55,6 +55,14 @@ impl Body for Removed {
     }
 }
 
+/// A request about one user in one account of one cluster.
+fn in_account<'a>(call: &'a Call, user: &NewUser) -> Ask<'a> {
+    Ask::new(call)
+        .query("user", &user.name)
+        .query("account", &user.account)
+        .query("cluster", &user.cluster)
+}
+
 impl Client {
     /// The accounting daemons, and whether each answers. From v0.0.42 on.
     pub async fn ping_accounting(&self) -> Result<Vec<Ping>, Error> {
@@ -100,11 +108,35 @@ impl Client {
         self.items(Ask::new(&call::USERS)).await
     }
 
-    /// Lets a user into an account.
+    /// Lets a user into an account. One who is in already stays in.
     pub async fn add_user(&self, user: &NewUser) -> Result<(), Error> {
-        self.execute::<()>(Ask::new(&call::USERS_ADD).body(&UserRequest::from(user))?)
-            .await
-            .map(drop)
+        let ask = Ask::new(&call::USERS_ADD).body(&UserRequest::from(user))?;
+        if let Reply::Body { .. } = self.execute::<()>(ask).await? {
+            return Ok(());
+        }
+        // slurmdbd says of an account that it does not know what it says of one that the user is in: nothing to do.
+        let NewUser {
+            name,
+            account,
+            cluster,
+        } = user;
+        let there = |a: &Association| {
+            let pairs = [(&a.user, name), (&a.account, account), (&a.cluster, cluster)];
+            pairs
+                .iter()
+                .all(|(theirs, ours)| theirs.eq_ignore_ascii_case(ours))
+        };
+        if self
+            .items(in_account(&call::ASSOCIATIONS, user))
+            .await?
+            .iter()
+            .any(there)
+        {
+            return Ok(());
+        }
+        Err(Error::NotFound {
+            what: format!("account {account} on {cluster}"),
+        })
     }
 
     /// Deletes a user.
@@ -124,11 +156,8 @@ impl Client {
             account,
             cluster,
         } = user;
-        let ask = Ask::new(&call::ASSOCIATIONS_DELETE)
-            .query("user", name)
-            .query("account", account)
-            .query("cluster", cluster);
-        self.removed(ask, &format!("{name} in {account} on {cluster}"))
+        let what = format!("{name} in {account} on {cluster}");
+        self.removed(in_account(&call::ASSOCIATIONS_DELETE, user), &what)
             .await
     }
 

@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{Ask, Client, Credentials, Reply, chain};
-use crate::answer::{Answer, Body, Missing, Verdict, decode, judge};
+use crate::answer::{Body, Missing, Verdict, decode, judge};
 use crate::call::Call;
 use crate::error::{Error, Peer};
 use crate::version::Served;
@@ -94,23 +94,23 @@ impl Client {
             .url(&self.inner.endpoint, &served.version.to_string())
             .map_err(Failure::Final)?;
         self.authorised(ask, &url, |status, bytes| {
-            if status == StatusCode::NOT_MODIFIED {
+            // Only who asked about an instant, or for a change, can be told that nothing is new.
+            if status == StatusCode::NOT_MODIFIED && (ask.is_conditional() || !ask.call.kind.may_repeat()) {
                 return Ok(Reply::NotModified);
             }
             if !bytes.trim_ascii_start().starts_with(b"{") {
                 return Err(plain_failure(ask.call, status, &bytes));
             }
-            let Answer {
-                body,
-                errors,
-                warnings,
-                release,
-            } = decode::<B>(ask.call, &bytes).map_err(Failure::Final)?;
-            if !release.is_empty() && release != served.release {
+            let answer = decode::<B>(ask.call, &bytes).map_err(Failure::Final)?;
+            if !answer.release.is_empty() && answer.release != served.release {
                 self.renegotiate();
             }
-            judge(ask.call, status, &errors, &ask.missing)?;
-            Ok(Reply::Body { body, warnings })
+            judge(ask.call, status, &answer.errors, &ask.missing)?;
+            answer.require(ask.call, &ask.missing).map_err(Failure::Final)?;
+            Ok(Reply::Body {
+                body: answer.body,
+                warnings: answer.warnings,
+            })
         })
         .await
     }
