@@ -119,6 +119,54 @@ const RECONFIGURED: [(&str, &str, &str); 24] = [
     ("TreeWidth", "20", "20"),
 ];
 
+/// Shown with the configuration, but nothing that a file sets.
+const NO_PARAMETERS: [&str; 7] = [
+    "BOOT_TIME",
+    "HASH_VAL",
+    "JobDefaults",
+    "MULTIPLE_SLURMD",
+    "NEXT_JOB_ID",
+    "SLURM_CONF",
+    "SLURM_VERSION",
+];
+
+/// Every parameter that slurmctld knows has its class; only what is new to us is a restart of everything for want of
+/// knowledge.
+#[test]
+fn no_parameter_of_slurmctld_is_unknown() -> Result<()> {
+    let Some(slurm) = Slurm::start(Release::V2605, &Setup::default())? else {
+        return Ok(());
+    };
+    let text = slurm.run(&["scontrol", "show", "config"])?;
+    // What other files set comes behind the first blank line.
+    let shown = text.lines().skip(1).take_while(|line| !line.trim().is_empty());
+    // A parameter that may stand several times is shown with a number.
+    let keys = shown.filter_map(|line| line.split(['=', '[']).next());
+    let keys = keys.map(str::trim);
+    let unknown = class("", "BrandNewThing=1")?;
+    let all = [
+        "AuthInfo",
+        "CommunicationParameters",
+        "CredType",
+        "HashPlugin",
+        "SlurmctldPort",
+        "TLSParameters",
+        "TLSType",
+    ];
+    let mut known = 0;
+    let mut missing = Vec::new();
+    for key in keys {
+        if class("", &format!("{key}=1"))? != unknown || all.contains(&key) {
+            known += 1;
+        } else if !NO_PARAMETERS.contains(&key) {
+            missing.push(key);
+        }
+    }
+    assert_eq!(missing, Vec::<&str>::new());
+    assert!(known > 150, "only {known} are shown");
+    Ok(())
+}
+
 #[test]
 fn what_is_called_reconfigurable_takes_effect_under_a_running_job() -> Result<()> {
     let old = conf(&["a"], "")?;
@@ -167,6 +215,38 @@ fn a_partition_that_is_dropped_under_a_job_kills_it_as_the_class_says() -> Resul
     slurm.write_public("/etc/slurm/slurm.conf", &new)?;
     slurm.signal_daemon("slurmctld", "HUP")?;
     eventually("the job is killed", || Ok(state(&slurm, &job)? == "NODE_FAIL"))
+}
+
+/// Lines cut in another way, more nodes, and a set that gains some: nothing of it concerns a job that runs.
+#[test]
+fn nodes_that_are_added_disturb_no_job() -> Result<()> {
+    let old = conf(
+        &["a"],
+        "NodeName=w[1-2] CPUs=1 State=CLOUD\nNodeSet=w Nodes=w[1-2]\nPartitionName=w Nodes=w\n",
+    )?;
+    let new = conf(
+        &["a"],
+        "NodeName=w2 CPUs=1 State=CLOUD\nNodeName=w[1,3-4] CPUs=1 State=CLOUD\nNodeName=a0 CPUs=1 State=CLOUD\n\
+         NodeSet=w Nodes=w[1-4]\nPartitionName=w Nodes=w\n",
+    )?;
+    assert_eq!(class(&old, &new)?, Class::Reconfigure);
+
+    let Some((slurm, job)) = start_with_a_job(&old)? else {
+        return Ok(());
+    };
+    slurm.write_public("/etc/slurm/slurm.conf", &new)?;
+    slurm.signal_daemon("slurmctld", "HUP")?;
+    let nodes = |of: &[&str]| -> Result<String> {
+        let names = slurm.run(&[&["sinfo", "-h", "-o", "%N"], of].concat())?;
+        Ok(names.trim().to_owned())
+    };
+    eventually("the new nodes are there", || {
+        Ok(nodes(&["-p", "w"])? == "w[1-4]" && nodes(&["-n", "a0", "-a"]).is_ok())
+    })?;
+    slurm.run(&["scontrol", "show", "node", "a0"])?;
+    assert_eq!(state(&slurm, &job)?, "RUNNING");
+    assert_eq!(slurm.run(&["squeue", "-h", "-j", &job, "-o", "%N"])?.trim(), HOST);
+    Ok(())
 }
 
 #[test]

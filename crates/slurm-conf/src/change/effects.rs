@@ -1,8 +1,11 @@
 //! The tables: which parameters of 26.05 need more than a reconfiguration, from Slurm's manual pages and from
 //! trials with running jobs.
 
+use std::collections::BTreeSet;
+
 use super::{Attributes, Class, Daemon, MustBeEmpty};
 use crate::catalogue::File;
+use crate::hostlist::{Hostlist, MAX_RANGE};
 
 const ALL: [Daemon; 4] = [
     Daemon::Slurmctld,
@@ -97,6 +100,10 @@ const RECONFIGURES: [&str; 196] = [
     "UnkillableStepProgram", "UnkillableStepTimeout", "UsePAM", "VSizeFactor", "WaitTime", "X11Parameters",
 ];
 
+/// Where slurmdbd's records are. In a database of another name slurmdbd makes empty tables without a word. Host and port
+/// are not among these: they are the way to a database, and the same one can be moved or have another name.
+const RECORDS_ELSEWHERE: [&str; 3] = ["StorageLoc", "StorageType", "SlurmUser"];
+
 /// slurmd sets its control groups up when it starts; the rest of cgroup.conf holds for new steps.
 const CGROUP_AT_START: [&str; 6] = [
     "CgroupMountpoint",
@@ -108,7 +115,7 @@ const CGROUP_AT_START: [&str; 6] = [
 ];
 
 /// What shapes a node: jobs that run there hold bits of it, which cannot be carried over.
-const NODE_SHAPE: [&str; 11] = [
+pub(super) const NODE_SHAPE: [&str; 11] = [
     "boards",
     "corespersocket",
     "corespeccount",
@@ -130,7 +137,7 @@ fn among(names: &[&str], key: &str) -> bool {
 pub(super) fn parameter_class(file: File, key: &str) -> Option<Class> {
     match file {
         File::Slurm => slurm_class(key),
-        File::Slurmdbd if among(&["StorageType", "SlurmUser"], key) => Some(Class::Forbidden {
+        File::Slurmdbd if among(&RECORDS_ELSEWHERE, key) => Some(Class::Forbidden {
             why: "the accounting records would stay behind",
         }),
         File::Slurmdbd => Some(Class::restart(&[Daemon::Slurmdbd])),
@@ -201,14 +208,8 @@ pub(super) fn record_class(
         ("frontendname", ..) => unknown(file),
         // Slurm kills the jobs of a partition that is no longer there.
         ("partitionname", Some(_), None) => Class::kills(MustBeEmpty::Partition(name.to_owned()), &[]),
+        ("nodeset", Some(before), Some(after)) if only_gains_nodes(before, after) => Class::Reconfigure,
         ("nodeset", Some(_), None | Some(_)) => Class::kills(MustBeEmpty::NodeSet(name.to_owned()), &[]),
-        ("nodename", Some(_), None) => Class::kills(MustBeEmpty::Nodes(name.to_owned()), &[]),
-        ("nodename", Some(before), Some(after)) if differs(before, after, &NODE_SHAPE) => {
-            Class::kills(MustBeEmpty::Nodes(name.to_owned()), &[Daemon::Slurmd])
-        }
-        ("nodename", Some(before), Some(after)) if differs(before, after, &["port"]) => {
-            Class::restart(&[Daemon::Slurmctld, Daemon::Slurmd])
-        }
         ("downnodes", _, Some(after)) if !takes_no_node_down(after) => {
             Class::kills(MustBeEmpty::Nodes(name.to_owned()), &[])
         }
@@ -221,8 +222,25 @@ pub(super) fn is_default(file: File, name: &str) -> bool {
     file == File::Slurm && name.eq_ignore_ascii_case("DEFAULT")
 }
 
-fn differs(before: &Attributes, after: &Attributes, keys: &[&str]) -> bool {
+pub(super) fn differs(before: &Attributes, after: &Attributes, keys: &[&str]) -> bool {
     keys.iter().any(|key| before.get(*key) != after.get(*key))
+}
+
+/// Whether a node set keeps every node that it names, and is otherwise the same.
+fn only_gains_nodes(before: &Attributes, after: &Attributes) -> bool {
+    let others = |attributes: &Attributes| {
+        let mut others = attributes.clone();
+        others.remove("nodes");
+        others
+    };
+    let names = |attributes: &Attributes| -> Option<BTreeSet<String>> {
+        let list: Hostlist = attributes.get("nodes")?.parse().ok()?;
+        (list.len() <= MAX_RANGE).then(|| list.names().collect())
+    };
+    match (names(before), names(after)) {
+        (Some(old), Some(new)) => old.is_subset(&new) && others(before) == others(after),
+        _ => false,
+    }
 }
 
 /// `DownNodes` sets nodes down unless it names a gentler state.

@@ -5,6 +5,7 @@
 //! their files when they start. The lists are those of 26.05; a parameter that nobody knows means a restart.
 
 mod effects;
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -280,12 +281,17 @@ fn records(file: File, document: &Document) -> Records {
 
 fn compare_records(file: File, old: &Document, new: &Document, changes: &mut Vec<Change>) {
     let (old, new) = (records(file, old), records(file, new));
+    let by_node =
+        |key: &str, name: &str| file == File::Slurm && key == nodes::KEY && !effects::is_default(file, name);
+    if file == File::Slurm {
+        nodes::compare(&old, &new, changes);
+    }
     for identity in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
         let (before, after) = (old.get(identity), new.get(identity));
-        if before == after {
+        let (key, name, _) = identity;
+        if before == after || by_node(key, name) {
             continue;
         }
-        let (key, name, _) = identity;
         let class = effects::record_class(file, key, name, before, after);
         changes.push(Change {
             what: format!("{}={name}", effects::spelling(key)),

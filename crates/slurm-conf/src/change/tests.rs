@@ -61,6 +61,37 @@ use Daemon::{Sackd, Slurmctld, Slurmd, Slurmdbd, Slurmrestd};
 #[case::partition_renamed("PartitionName=a", "PartitionName=A", empty(&[partition("a")], &[]))]
 #[case::nodeset_removed("NodeSet=a Feature=a", "", empty(&[MustBeEmpty::NodeSet("a".into())], &[]))]
 #[case::node_removed("NodeName=n[1-2]", "", empty(&[nodes("n[1-2]")], &[]))]
+#[case::nodes_added("NodeName=n[1-2] CPUs=2", "NodeName=n[1-4] CPUs=2", Class::Reconfigure)]
+#[case::nodes_cut_otherwise(
+    "NodeName=n[1-3] CPUs=2",
+    "NodeName=n[2-3] CPUs=2\nNodeName=n1 CPUs=2",
+    Class::None
+)]
+#[case::some_nodes_removed("NodeName=n[1-4]", "NodeName=n[1,3]\nNodeName=m1", empty(&[nodes("n[2,4]")], &[]))]
+#[case::some_nodes_reshaped(
+    "NodeName=n[1-3] CPUs=1",
+    "NodeName=n[1-2] CPUs=1\nNodeName=n3 CPUs=2",
+    empty(&[nodes("n3")], &[Slurmd])
+)]
+#[case::removed_and_reshaped(
+    "NodeName=n[1-3] CPUs=1",
+    "NodeName=n[2-3] CPUs=2",
+    empty(&[nodes("n1"), nodes("n[2-3]")], &[Slurmd])
+)]
+#[case::node_port("NodeName=n Port=1", "NodeName=n Port=2", restart(&[Slurmctld, Slurmd]))]
+#[case::ports_dealt_out_anew(
+    "NodeName=n[1-2] Port=[7001-7002]",
+    "NodeName=n[1,3],n2 Port=[7001-7002]",
+    restart(&[Slurmctld, Slurmd])
+)]
+#[case::no_list_of_nodes("NodeName=n[1- CPUs=1", "NodeName=n[1- CPUs=2", empty(&[nodes("n[1-")], &[Slurmd]))]
+#[case::nodeset_grows("NodeSet=a Nodes=n[1-2]", "NodeSet=a Nodes=n[1-4]", Class::Reconfigure)]
+#[case::nodeset_shrinks("NodeSet=a Nodes=n[1-2]", "NodeSet=a Nodes=n1", empty(&[MustBeEmpty::NodeSet("a".into())], &[]))]
+#[case::nodeset_of_other_nodes(
+    "NodeSet=a Nodes=n1 Feature=f",
+    "NodeSet=a Nodes=n[1-2] Feature=g",
+    empty(&[MustBeEmpty::NodeSet("a".into())], &[])
+)]
 #[case::node_weight("NodeName=n Weight=1", "NodeName=n Weight=2", Class::Reconfigure)]
 #[case::node_cpus("NodeName=n CPUs=1", "NodeName=n CPUs=2", empty(&[nodes("n")], &[Slurmd]))]
 #[case::default_partition(
@@ -102,12 +133,25 @@ fn the_severest_class_counts_and_gathers_the_others_of_its_kind() {
 
 #[rstest]
 #[case(File::Slurmdbd, "StoragePass=a", "StoragePass=b", restart(&[Slurmdbd]))]
+#[case(File::Slurmdbd, "StorageHost=a\nStoragePort=1", "StorageHost=b\nStoragePort=2", restart(&[Slurmdbd]))]
+#[case(File::Slurmdbd, "StorageLoc=a", "StorageLoc=b", Class::Forbidden {
+    why: "the accounting records would stay behind" })]
 #[case(File::Cgroup, "CgroupPlugin=a", "CgroupPlugin=b", restart(&[Slurmd]))]
 #[case(File::Cgroup, "ConstrainCores=yes", "ConstrainCores=no", Class::Reconfigure)]
 #[case(File::Gres, "Name=gpu File=/a", "Name=gpu File=/b", empty(&[CLUSTER], &[Slurmd]))]
 #[case(File::Gres, "", "NodeName=n1 Name=gpu File=/b", empty(&[nodes("n1")], &[Slurmd]))]
 fn other_files(#[case] file: File, #[case] old: &str, #[case] new: &str, #[case] class: Class) {
     assert_eq!(classify(file, old, new), class);
+}
+
+#[test]
+fn more_nodes_than_slurm_knows_are_compared_line_by_line() {
+    let lines = |cpus: u32| -> String {
+        let lines = (0..17).map(|block| format!("NodeName=b{block}-[0-65535] CPUs={cpus}"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let changed = classify(File::Slurm, &lines(1), &lines(2));
+    assert!(matches!(changed, Class::KillsJobs { must_be_empty, .. } if must_be_empty.len() == 1));
 }
 
 #[test]
