@@ -131,6 +131,15 @@ impl Files {
         if !self.0.contains_key("slurm.conf") {
             return Some("there is no slurm.conf".to_owned());
         }
+        if let Some(plugin) = self.parameters("TopologyPlugin").last()
+            && let Some(needed) = topology_files(plugin)
+            && !needed.iter().any(|file| self.0.contains_key(*file))
+        {
+            return Some(format!(
+                "TopologyPlugin={plugin} needs {}, which is not there",
+                needed.join(" or ")
+            ));
+        }
         let configuration = self.0.keys().filter(|name| has_extension(name, "conf"));
         configuration
             .flat_map(|name| {
@@ -168,6 +177,15 @@ fn included(text: &str) -> impl Iterator<Item = String> {
         let plain = !file.contains(['*', '%', '=']);
         (include && plain).then(|| file.to_owned())
     })
+}
+
+/// Any one of these describes what the plugin wants described; `None` for one that wants nothing.
+fn topology_files(plugin: &str) -> Option<&'static [&'static str]> {
+    match plugin {
+        "topology/tree" | "topology/block" | "topology/ring" => Some(&["topology.yaml", "topology.conf"]),
+        "topology/torus3d" => Some(&["topology.yaml"]),
+        _ => None,
+    }
 }
 
 fn is_key(name: &str) -> bool {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::hostlist::Hostlist;
 use crate::merge::Error;
+use crate::syntax::{Document, Statement};
 use crate::value::encode_name;
 
 /// The most nodes that a ring takes.
@@ -66,6 +67,25 @@ pub struct Group {
     pub name: String,
     /// Its nodes; dynamic nodes add themselves when they register.
     pub nodes: Hostlist,
+}
+
+/// The `TopologyPlugin` that a configuration sets without a file that describes the topology, and the files that would do.
+/// slurmctld waits a minute for such a file, and then ends. `has` says whether a file lies beside slurm.conf.
+pub fn plugin_without_file(
+    document: &Document,
+    has: impl Fn(&str) -> bool,
+) -> Option<(&Statement, &'static [&'static str])> {
+    let plugin = document
+        .statements
+        .iter()
+        .rfind(|s| s.head.is("TopologyPlugin"))?;
+    let files: &[&str] = match plugin.head.value.as_str() {
+        "topology/tree" | "topology/block" | "topology/ring" => &["topology.yaml", "topology.conf"],
+        "topology/torus3d" => &["topology.yaml"],
+        // The rest needs none, or is not known to slurmctld, which says so at once.
+        _ => return None,
+    };
+    (!files.iter().any(|file| has(file))).then_some((plugin, files))
 }
 
 /// Writes topology.yaml.
@@ -260,6 +280,8 @@ fn quoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::File;
+    use crate::syntax::parse;
     use rstest::rstest;
 
     fn group(name: &str, nodes: &str) -> Group {
@@ -333,6 +355,21 @@ mod tests {
     #[case::name(Shape::Ring(vec![group("r\nx: y", "n1")]))]
     fn what_slurm_would_not_load_is_refused(#[case] shape: Shape) {
         render(&[topology(shape)]).unwrap_err();
+    }
+
+    #[rstest]
+    #[case("TopologyPlugin=topology/tree", &[], Some("topology.yaml or topology.conf"))]
+    #[case("topologyplugin=\"topology/block\"", &["topology.yml"], Some("topology.yaml or topology.conf"))]
+    #[case("TopologyPlugin=topology/ring", &["topology.conf"], None)]
+    #[case("TopologyPlugin=topology/tree", &["topology.yaml"], None)]
+    #[case("TopologyPlugin=topology/torus3d", &["topology.conf"], Some("topology.yaml"))]
+    #[case("TopologyPlugin=topology/tree\nTopologyPlugin=topology/flat", &[], None)]
+    #[case("TopologyPlugin=topology/default", &[], None)]
+    #[case("", &[], None)]
+    fn a_plugin_needs_its_file(#[case] text: &str, #[case] there: &[&str], #[case] needed: Option<&str>) {
+        let document = parse(File::Slurm, text, &BTreeMap::new()).unwrap();
+        let missing = plugin_without_file(&document, |file| there.contains(&file));
+        assert_eq!(missing.map(|(_, files)| files.join(" or ")).as_deref(), needed);
     }
 
     #[test]

@@ -394,6 +394,40 @@ fn topology_yaml_is_loaded() -> Result<()> {
     Ok(())
 }
 
+/// What is refused beforehand is what slurmctld would wait for in vain, and nothing else.
+#[rstest]
+fn a_topology_plugin_without_its_file_is_what_slurmctld_does_not_start_with(
+    #[values("tree", "block", "ring", "torus3d", "flat", "default")] plugin: &str,
+) -> Result<()> {
+    let Some(mut slurm) = start(Release::V2605, &small(""), Setup::default())? else {
+        return Ok(());
+    };
+    slurm.stop("slurmctld")?;
+    let conf = small(&format!("TopologyPlugin=topology/{plugin}\n"));
+    slurm.write_public("/etc/slurm/slurm.conf", render(&conf)?.text)?;
+    let document = document(&conf)?;
+    if topology::plugin_without_file(&document, |_| false).is_none() {
+        return slurm.start_slurmctld();
+    }
+    let output = slurm.output(&[
+        "timeout",
+        "5",
+        "setpriv",
+        "--reuid=slurm",
+        "--regid=slurm",
+        "--clear-groups",
+        "slurmctld",
+        "-D",
+    ])?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(
+        said.contains("topology.conf") || said.contains("No torus3d configurations found"),
+        "{said}"
+    );
+    assert!(!said.contains("Running as primary controller"), "{said}");
+    Ok(())
+}
+
 #[rstest]
 fn sshd_config_means_what_it_says(#[values(Role::Login, Role::Worker)] role: Role) -> Result<()> {
     let extra = "x11forwarding no\nPasswordAuthentication=no\nAllowUsers a\nAllowUsers b\n\

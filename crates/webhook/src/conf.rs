@@ -20,6 +20,7 @@ use slurm_conf::{
     slurmdbd_conf::{self, SlurmdbdConf, Storage},
     sshd_config,
     syntax::{Document, Statement, parse, parse_pairs},
+    topology,
     value::{encode_name, encode_nodeset_name, encode_partition_name},
 };
 
@@ -86,6 +87,9 @@ pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report)
     if let Ok(document) = parse(File::Slurm, &extra_conf, &files) {
         host_lists(&path, &document, report);
         includes(&path, &document, report);
+        if !controller.spec.external {
+            topology_file(&path, &document, &files, report);
+        }
     }
 }
 
@@ -309,6 +313,26 @@ fn host_list(path: &Path, statement: &Statement, origin: &str, report: &mut Repo
                 "write names such as gpu-[0-3,7],login1",
             );
         }
+    }
+}
+
+fn topology_file(path: &Path, document: &Document, files: &BTreeMap<String, String>, report: &mut Report) {
+    if let Some((plugin, needed)) = topology::plugin_without_file(document, |file| files.contains_key(file)) {
+        let origin = plugin
+            .origin
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        warn(
+            report,
+            path,
+            format!(
+                "{origin}: TopologyPlugin={} needs {}, and no ConfigMap of configFileRefs has it; the configuration waits until \
+                 one has it",
+                plugin.head.value,
+                needed.join(" or ")
+            ),
+        );
     }
 }
 

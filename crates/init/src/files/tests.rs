@@ -90,6 +90,9 @@ fn parameters_are_read_as_slurm_reads_them(#[case] text: &str, #[case] expected:
 #[case::elsewhere(&[("slurm.conf", "Include /dev/null")], None)]
 #[case::not_elsewhere(&[("slurm.conf", "Include /no/such")], Some("slurm.conf includes /no/such, which is not there"))]
 #[case::out_of_sight(&[("slurm.conf", "Include *.conf\nInclude %c.conf\n#Include b\nIncluded x")], None)]
+#[case::topology(&[("slurm.conf", "TopologyPlugin=topology/tree")], Some("TopologyPlugin=topology/tree needs topology.yaml or topology.conf, which is not there"))]
+#[case::topology_there(&[("slurm.conf", "TopologyPlugin=topology/tree"), ("topology.yaml", "")], None)]
+#[case::no_topology(&[("slurm.conf", "TopologyPlugin=topology/flat")], None)]
 #[case::not_slurms(&[("slurm.conf", ""), ("job_submit.lua", "include me")], None)]
 fn a_missing_file_is_seen_before_slurmctld_waits_for_it(
     #[case] list: &[(&str, &str)],

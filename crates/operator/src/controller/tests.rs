@@ -252,6 +252,24 @@ fn a_file_that_nobody_brings_is_not_included() {
 }
 
 #[test]
+fn a_topology_that_nobody_describes_is_not_asked_for() {
+    let with = |line: &str, files: Value| {
+        let mut observed = observed(json!({ "extraConf": line, "configFileRefs": [{ "name": "files" }] }));
+        let map = serde_json::from_value(json!({ "metadata": { "name": "files" }, "data": files })).unwrap();
+        observed.config_maps = BTreeMap::from([("files".to_owned(), Some(Arc::new(map)))]);
+        children(&observed).map(drop).map_err(|problem| problem.message)
+    };
+    let tree = "KillWait=30\nTopologyPlugin=topology/tree";
+    assert_eq!(
+        with(tree, json!({ "gres.conf": "" })).unwrap_err(),
+        "spec.extraConf line 2: TopologyPlugin=topology/tree needs topology.yaml or topology.conf, and no ConfigMap of \
+         spec.configFileRefs has it; add it there, or take the line away"
+    );
+    assert_eq!(with(tree, json!({ "topology.yaml": "---" })), Ok(()));
+    assert_eq!(with("TopologyPlugin=topology/flat", json!({})), Ok(()));
+}
+
+#[test]
 fn what_is_missing_is_named_and_nothing_is_built() {
     let mut observed = observed(json!({ "accountingRef": { "name": "db" } }));
     let message = |observed: &Observed| children(observed).unwrap_err().message;

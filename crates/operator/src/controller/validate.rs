@@ -11,6 +11,7 @@ use slurm_conf::{
     catalogue::File,
     slurm_conf::{AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf},
     syntax::parse,
+    topology,
 };
 
 use super::observe::Observed;
@@ -165,7 +166,7 @@ fn internal(
         extra_conf,
         included_files: texts,
     };
-    if let Some(problem) = missing_include(&conf) {
+    if let Some(problem) = missing_file(&conf, &user_files) {
         return Err(problem);
     }
     Ok(Validated::Internal(Box::new(Internal {
@@ -183,16 +184,26 @@ fn internal(
 }
 
 /// slurmctld waits a minute for a file that is not there and then ends; only what lies elsewhere in its image is out of our sight.
-fn missing_include(conf: &SlurmConf) -> Option<Problem> {
+fn missing_file(conf: &SlurmConf, user_files: &BTreeMap<String, Vec<u8>>) -> Option<Problem> {
     // What cannot be read is told with the reason when the file is rendered.
     let document = parse(File::Slurm, &conf.extra_conf, &conf.included_files).ok()?;
-    let (origin, file) = document
-        .includes
-        .into_iter()
-        .find(|(_, file)| !file.starts_with('/'))?;
+    if let Some((origin, file)) = document.includes.iter().find(|(_, file)| !file.starts_with('/')) {
+        return Some(Problem::missing(format!(
+            "spec.extraConf {origin}: Include {file}: no ConfigMap of spec.configFileRefs has a file of this name; add it there, or \
+             take the line away"
+        )));
+    }
+    let (plugin, files) = topology::plugin_without_file(&document, |file| user_files.contains_key(file))?;
+    let origin = plugin
+        .origin
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     Some(Problem::missing(format!(
-        "spec.extraConf {origin}: Include {file}: no ConfigMap of spec.configFileRefs has a file of this name; add it there, or \
-         take the line away"
+        "spec.extraConf {origin}: TopologyPlugin={} needs {}, and no ConfigMap of spec.configFileRefs has it; add it there, or take \
+         the line away",
+        plugin.head.value,
+        files.join(" or ")
     )))
 }
 
