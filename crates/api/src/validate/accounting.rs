@@ -60,6 +60,31 @@ impl Validate for Accounting {
             "tokens signed with the old key would be refused",
             report,
         );
+        if let (false, Some(before), Some(after)) = (
+            self.spec.external,
+            &old.spec.storage_config,
+            &self.spec.storage_config,
+        ) {
+            another_database(before, after, report);
+        }
+    }
+}
+
+/// slurmdbd makes empty tables where it finds none, without a word. Whether the records were moved, only their owner knows.
+fn another_database(before: &StorageConfig, after: &StorageConfig, report: &mut Report) {
+    let storage = Path::spec().field("storageConfig");
+    let fields = [
+        ("database", &before.database, &after.database),
+        ("host", &before.host, &after.host),
+    ];
+    for (field, before, after) in fields.into_iter().filter(|(_, before, after)| before != after) {
+        report.warn(
+            &storage.field(field),
+            format!(
+                "changes from {before:?} to {after:?}: slurmdbd takes no records along; unless they are there already, copy the \
+                 database first"
+            ),
+        );
     }
 }
 
