@@ -12,7 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_conf::catalogue::{File, Shape};
+use slurm_conf::change::{Class, change_class};
 use slurm_conf::hostlist::Hostlist;
+use slurm_conf::node_conf;
 use slurm_conf::slurm_conf::{ControllerHost, NodeSet, Partition, SlurmConf};
 use slurm_conf::sshd_config::{self, Role};
 use slurm_conf::syntax::{Statement, parse};
@@ -33,6 +35,29 @@ pub fn hostlist(input: &[u8]) -> bool {
         compressed.len(),
         u64::try_from(names.len()).expect("there are few")
     );
+    true
+}
+
+/// Parameters of a worker that are taken hold nothing that a shell or Slurm would read as another, none of those that the
+/// operator sets, and mean the same when they are read again.
+pub fn node_conf(input: &[u8]) -> bool {
+    let Some(conf) = text(input).and_then(|text| node_conf::parse(text).ok()) else {
+        return false;
+    };
+    let mut words: Vec<String> = conf.parameters.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    if !conf.features.is_empty() {
+        words.push(format!("Features={}", conf.features.join(",")));
+    }
+    for word in &words {
+        let plain = |c: char| !c.is_control() && !c.is_whitespace() && !"'\"`$\\;&|<>#".contains(c);
+        assert!(word.chars().all(plain), "{word:?}");
+        let key = word.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        let ours = ["nodename", "nodehostname", "port"];
+        assert!(!ours.contains(&key.as_str()), "{word:?} is the operator's");
+    }
+    let again = node_conf::parse(&words.join(" ")).expect("what was taken is taken again");
+    assert_eq!(again.parameters, conf.parameters);
+    assert_eq!(again.features, conf.features);
     true
 }
 
@@ -133,6 +158,10 @@ fn means_the_same_again(file: File, text: &str) -> bool {
         parts.collect::<Vec<_>>()
     };
     assert_eq!(plain(&again.statements), plain(&document.statements));
+    // An `Include` that is left over is no statement, and is not written.
+    if document.includes.is_empty() {
+        assert_eq!(change_class(file, &document, &again).class(), Class::None);
+    }
     true
 }
 

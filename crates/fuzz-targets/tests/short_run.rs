@@ -109,6 +109,33 @@ fn hostlists() {
 }
 
 #[test]
+fn node_parameters() {
+    let seeds = [
+        "CPUs=4 RealMemory=1000",
+        "Features=a,b Feature=c Gres=gpu:h200:8",
+        "topology=default:s1 Weight=7 Gres=a GRES=b",
+        "State=DRAIN Reason=new MemSpecLimit=1k NewThing=x",
+    ];
+    drive(
+        fuzz_targets::node_conf,
+        bytes(&seeds),
+        &[
+            "NodeName=",
+            "Port=1",
+            "Feature=",
+            "=",
+            " ",
+            "\n",
+            "\u{85}",
+            "\u{2003}",
+            "State=DOWN",
+            "$(x)",
+            "0x",
+        ],
+    );
+}
+
+#[test]
 fn node_lists() {
     let nodes = json!({
         "nodes": [
