@@ -72,12 +72,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         progress.line(&format!("== {tier:?}"));
         match tier {
             Tier::Lint => lint(&cache, &progress)?,
-            Tier::Pure => nextest(&cache, &progress, options)?
-                .args([
-                    "-E",
-                    &filter(&format!("not {ON_CLUSTER} and not binary(/^real_/)"), options),
-                ])
-                .check()?,
+            Tier::Pure => pure(&cache, &progress, options)?,
             Tier::Parts => std::thread::scope(|scope| {
                 let images = compile_ahead.then(|| {
                     scope.spawn(|| {
@@ -147,6 +142,26 @@ fn lint(cache: &Cache, progress: &Progress) -> Result<()> {
             "sources",
         ]),
     )
+}
+
+fn pure(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
+    nextest(cache, progress, options)?
+        .args([
+            "-E",
+            &filter(&format!("not {ON_CLUSTER} and not binary(/^real_/)"), options),
+        ])
+        .check()?;
+    if options.filter.is_some() {
+        return Ok(());
+    }
+    // nextest runs no examples of the documentation.
+    let examples = ["test", "--quiet", "--doc", "--workspace", "--locked"];
+    progress.step("examples in the documentation", |_| {
+        command::run(
+            workspace::cargo()?.args(examples),
+            &cache.root().join("logs/doctest.log"),
+        )
+    })
 }
 
 fn real_parts(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
