@@ -170,6 +170,27 @@ impl Key {
     }
 }
 
+/// Every file below a directory that may not exist, sorted.
+pub fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    if !directory.exists() {
+        return Ok(files);
+    }
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let mut entries: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<_>>()?;
+    entries.sort();
+    for entry in entries {
+        if entry.is_dir() {
+            files.extend(files_below(&entry)?);
+        } else {
+            files.push(entry);
+        }
+    }
+    Ok(files)
+}
+
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;

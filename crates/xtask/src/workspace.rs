@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use testbed::cache::Cache;
+use testbed::cache::{Cache, Key, files_below};
 use testbed::command;
 use testbed::image::bill::Crate;
 use testbed::image::{self, Images, OurPrograms};
@@ -50,6 +50,9 @@ pub enum Build {
     Quick,
 }
 
+/// Two programs each for a few versions of the project.
+const PROGRAMS_KEPT: usize = 8;
+
 /// Builds the programs that go into images, then the images.
 pub fn build_images(cache: &Cache, progress: &Progress, build: Build) -> Result<Images> {
     let programs = build_programs(cache, progress, build)?;
@@ -68,10 +71,18 @@ pub fn keelson(build: Build) -> Result<PathBuf> {
 fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurPrograms> {
     let directory = root()?.join("target/images");
     std::fs::create_dir_all(&directory)?;
-    let build = |name: &str, title: &str| {
-        let program = directory.join(format!("{name}.bin"));
+    let sources = sources()?;
+    let build = |name: &str, title: &str| -> Result<PathBuf> {
         let title = format!("building {title}");
-        build_program(cache, progress, &root()?, name, &title, &program).map(|()| program)
+        let key = Key::new("program-1").text(name).text(&sources).finish();
+        let built = cache.get_or_build("programs", &key, |place| {
+            build_program(cache, progress, &root()?, name, &title, &place.join(name))
+        })?;
+        cache.keep_newest("programs", PROGRAMS_KEPT)?;
+        let program = directory.join(format!("{name}.bin"));
+        std::fs::copy(built.join(name), &program)
+            .with_context(|| format!("cannot write {}", program.display()))?;
+        Ok(program)
     };
     let init = build("init", "init, the first process of the Slurm images")?;
     let program = match how {
@@ -88,6 +99,34 @@ fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurP
         init,
         keelson: program,
     })
+}
+
+/// The hash of everything that programs of ours are compiled from: where another checkout has compiled the same, nothing is left
+/// to do.
+fn sources() -> Result<String> {
+    let root = root()?;
+    let mut files: Vec<PathBuf> = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "rust-toolchain.toml",
+        "images/build-program.sh",
+    ]
+    .iter()
+    .map(|name| root.join(name))
+    .collect();
+    for file in files_below(&root.join("crates"))? {
+        let path = file.strip_prefix(root.join("crates")).unwrap_or(&file);
+        let below = path.components().nth(1).map(|part| part.as_os_str().to_owned());
+        if below.is_some_and(|part| part == "src" || part == "Cargo.toml") {
+            files.push(file);
+        }
+    }
+    let mut key = Key::new("sources");
+    for file in files {
+        let path = file.strip_prefix(&root).unwrap_or(&file).to_string_lossy();
+        key = key.text(&path).file(&file)?;
+    }
+    Ok(key.finish())
 }
 
 /// Builds one of our programs for images from a checkout.

@@ -18,7 +18,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, Key, files_below};
 use crate::command;
 use crate::progress::Progress;
 use containerfile::Stage;
@@ -388,7 +388,7 @@ impl Workshop<'_> {
                     .into_iter()
                     .filter(|file| file.exists()),
             );
-            collect(&directory.join("files"), &mut files)?;
+            files.extend(files_below(&directory.join("files"))?);
             next = Wanted::read(self.recipes, &name)?.parent;
         }
         for file in files {
@@ -405,23 +405,4 @@ impl Workshop<'_> {
     fn log(&self, name: &str) -> PathBuf {
         self.cache.root().join("logs").join(format!("image-{name}.log"))
     }
-}
-
-/// Every file below a directory that may not exist, sorted.
-fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    if !directory.exists() {
-        return Ok(());
-    }
-    let mut entries: Vec<PathBuf> = fs::read_dir(directory)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<std::io::Result<_>>()?;
-    entries.sort();
-    for entry in entries {
-        if entry.is_dir() {
-            collect(&entry, files)?;
-        } else {
-            files.push(entry);
-        }
-    }
-    Ok(())
 }
