@@ -1,6 +1,6 @@
 //! The classes of changes hold on a real slurmctld with a running job.
 
-#[path = "../../testbed/src/slurm_daemons.rs"]
+#[path = "../../testbed/src/slurm_daemons/mod.rs"]
 #[allow(dead_code, reason = "every test uses another part of it")]
 mod slurm_daemons;
 

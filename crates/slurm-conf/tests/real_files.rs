@@ -1,6 +1,6 @@
 //! Every generated file is taken by the real daemons and means there what it says.
 
-#[path = "../../testbed/src/slurm_daemons.rs"]
+#[path = "../../testbed/src/slurm_daemons/mod.rs"]
 #[allow(dead_code, reason = "every test uses another part of it")]
 mod slurm_daemons;
 

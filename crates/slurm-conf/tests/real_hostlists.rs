@@ -1,6 +1,6 @@
 //! Host lists mean the same to us and to `scontrol`.
 
-#[path = "../../testbed/src/slurm_daemons.rs"]
+#[path = "../../testbed/src/slurm_daemons/mod.rs"]
 #[allow(dead_code, reason = "every test uses another part of it")]
 mod slurm_daemons;
 

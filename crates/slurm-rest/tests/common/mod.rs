@@ -1,7 +1,7 @@
 //! A client inside the network of a cluster of real daemons.
 #![allow(dead_code, reason = "every test uses another part of it")]
 
-#[path = "../../../testbed/src/slurm_daemons.rs"]
+#[path = "../../../testbed/src/slurm_daemons/mod.rs"]
 pub mod slurm_daemons;
 
 pub mod relay;

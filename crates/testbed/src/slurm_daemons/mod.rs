@@ -12,9 +12,10 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+
+mod daemons;
 
 /// Where slurmrestd answers, inside the cluster's network name space.
 pub const REST_URL: &str = "http://127.0.0.1:6820";
@@ -24,8 +25,6 @@ pub const HOST: &str = "n0";
 pub const ADDRESS: &str = "10.77.0.1";
 /// The cluster's name in the configuration that is used unless a test brings its own.
 pub const CLUSTER: &str = "test";
-
-const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A release of Slurm that tests run against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -361,197 +360,6 @@ impl Slurm {
     /// What a daemon has logged.
     pub fn log(&self, daemon: &str) -> String {
         fs::read_to_string(self.path(&format!("/var/log/slurm/{daemon}.out"))).unwrap_or_default()
-    }
-
-    fn spawn(&mut self, name: &'static str, mut command: Command) -> Result<()> {
-        let log = self.path(&format!("/var/log/slurm/{name}.out"));
-        let log = fs::File::options().create(true).append(true).open(log)?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context(name)?;
-        self.daemons.push((name, child));
-        Ok(())
-    }
-
-    /// Starts slurmctld in the foreground, and waits until it answers.
-    pub fn start_slurmctld(&mut self) -> Result<()> {
-        let mut command = self.as_slurm_user("slurmctld");
-        command.arg("-D");
-        self.spawn("slurmctld", command)?;
-        self.await_ready("slurmctld", |slurm| {
-            Ok(slurm.run(&["scontrol", "ping"])?.contains("is UP"))
-        })
-    }
-
-    fn start_managed_slurmctld(&mut self) -> Result<()> {
-        let path = self.path("/run/slurmctld/notify");
-        let socket = UnixDatagram::bind(&path).context("notify socket")?;
-        self.manager = Some(socket.try_clone()?);
-        // Taking a message closes the descriptor that came with it, which is what slurmctld waits for.
-        std::thread::spawn(move || while socket.recv(&mut [0; 4096]).is_ok_and(|length| length > 0) {});
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
-        let mut command = self.command("NOTIFY_SOCKET=/run/slurmctld/notify");
-        command.args([
-            "setpriv",
-            "--reuid=slurm",
-            "--regid=slurm",
-            "--clear-groups",
-            "slurmctld",
-            "--systemd",
-        ]);
-        self.spawn("slurmctld", command)?;
-        self.await_ready("slurmctld", |slurm| {
-            Ok(slurm.run(&["scontrol", "ping"])?.contains("is UP"))
-        })
-    }
-
-    /// Starts slurmrestd, and waits until it answers.
-    pub fn start_slurmrestd(&mut self) -> Result<()> {
-        let mut command = self.command("SLURM_JWT=daemon");
-        command.arg("SLURMRESTD_SECURITY=disable_unshare_files,disable_unshare_sysv");
-        command.args([
-            "setpriv",
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-            "slurmrestd",
-        ]);
-        let mut plugins = "slurmctld".to_owned();
-        // Without a slurmdbd in slurm.conf slurmrestd ends when it is asked for that part.
-        if self.daemons.iter().any(|(daemon, _)| *daemon == "slurmdbd") {
-            plugins.push_str(",slurmdbd");
-        }
-        if self.release == Release::V2605 {
-            plugins.push_str(",util");
-        }
-        command.args(["-a", "rest_auth/jwt", "-s", &plugins, "127.0.0.1:6820"]);
-        self.spawn("slurmrestd", command)?;
-        self.await_ready("slurmrestd", |slurm| slurm.listens(6820))
-    }
-
-    fn start_slurmd(&mut self, conf: &str) -> Result<()> {
-        let mut command = self.command("slurmd");
-        command.args(["-D", "-Z", "--conf", conf]);
-        self.spawn("slurmd", command)?;
-        self.await_ready("slurmd", |slurm| {
-            Ok(slurm
-                .run(&["scontrol", "show", "node", HOST])?
-                .contains("State=IDLE"))
-        })
-    }
-
-    fn start_database(&mut self, password: &str) -> Result<()> {
-        self.run(&[
-            "sh",
-            "-c",
-            "mkdir -p /run/mysqld /var/lib/mysql && mariadb-install-db --user=root --datadir=/var/lib/mysql \
-             --skip-test-db --auth-root-authentication-method=normal >/dev/null",
-        ])
-        .context("the root file system needs MariaDB for the accounting tests")?;
-        let mut command = self.command("mariadbd");
-        command.args([
-            "--user=root",
-            "--datadir=/var/lib/mysql",
-            "--socket=/run/mysqld/mysqld.sock",
-        ]);
-        command.args(["--bind-address=127.0.0.1", "--skip-networking=0"]);
-        command.args([
-            "--innodb-buffer-pool-size=64M",
-            "--innodb-lock-wait-timeout=900",
-            "--innodb-flush-log-at-trx-commit=0",
-        ]);
-        self.spawn("mariadbd", command)?;
-        self.await_ready("mariadbd", |slurm| slurm.listens(3306))?;
-        let password = password.replace('\\', "\\\\").replace('\'', "\\'");
-        // slurmdbd would make the database itself, but with libmariadb 3.4.10 it ends after having done so.
-        let grant = format!(
-            "CREATE DATABASE slurm_acct_db; CREATE USER 'slurm'@'%' IDENTIFIED BY '{password}'; GRANT ALL ON *.* TO 'slurm'@'%'; \
-             DELETE FROM mysql.global_priv WHERE User=''; FLUSH PRIVILEGES;"
-        );
-        self.run(&[
-            "mariadb",
-            "--socket=/run/mysqld/mysqld.sock",
-            "--user=root",
-            "-e",
-            &grant,
-        ])?;
-        Ok(())
-    }
-
-    fn start_slurmdbd(&mut self) -> Result<()> {
-        let mut command = self.as_slurm_user("slurmdbd");
-        command.arg("-D");
-        self.spawn("slurmdbd", command)?;
-        self.await_ready("slurmdbd", |slurm| slurm.listens(6819))
-    }
-
-    fn as_slurm_user(&self, program: &str) -> Command {
-        let mut command = self.command("setpriv");
-        command.args(["--reuid=slurm", "--regid=slurm", "--clear-groups", program]);
-        command
-    }
-
-    fn listens(&self, port: u16) -> Result<bool> {
-        let table = fs::read_to_string(format!("/proc/{}/net/tcp", self.inside))?;
-        let wanted = format!(":{port:04X} 00000000:0000 0A");
-        Ok(table.lines().any(|line| line.contains(&wanted)))
-    }
-
-    fn await_ready(&mut self, name: &str, ready: impl Fn(&Self) -> Result<bool>) -> Result<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        loop {
-            if ready(self).unwrap_or(false) {
-                return Ok(());
-            }
-            let gone = match self.daemons.iter_mut().find(|(daemon, _)| *daemon == name) {
-                // A managed slurmctld leaves its first process behind when it is reconfigured, never before.
-                Some((_, child)) => child.try_wait()?,
-                None => None,
-            };
-            if let Some(status) = gone {
-                bail!("{name} ended with {status}:\n{}", self.log(name));
-            }
-            if Instant::now() > deadline {
-                bail!("{name} is not ready after {START_TIMEOUT:?}:\n{}", self.log(name));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Stops a daemon with SIGTERM and waits until it is gone.
-    pub fn stop(&mut self, name: &str) -> Result<()> {
-        let Some(at) = self.daemons.iter().position(|(daemon, _)| *daemon == name) else {
-            bail!("{name} does not run");
-        };
-        let (_, mut child) = self.daemons.remove(at);
-        Self::signal(child.id(), "TERM")?;
-        child.wait()?;
-        Ok(())
-    }
-
-    /// Holds a daemon still (`STOP`), lets it go on (`CONT`), or asks it to read its files again (`HUP`).
-    pub fn signal_daemon(&self, name: &str, signal: &str) -> Result<()> {
-        let daemon = self.daemons.iter().find(|(daemon, _)| *daemon == name);
-        let (_, child) = daemon.with_context(|| format!("{name} does not run"))?;
-        Self::signal(child.id(), signal)
-    }
-
-    /// Signals the process that the entering command has become or waits for.
-    fn signal(entered: u32, signal: &str) -> Result<()> {
-        let children = fs::read_to_string(format!("/proc/{entered}/task/{entered}/children"))?;
-        let daemon = children.split_whitespace().next().context("the daemon is gone")?;
-        let mut command = Command::new("kill");
-        command.args(["-s", signal, daemon]);
-        if signal == "CONT" {
-            // The entering command stops itself when its child is stopped.
-            command.arg(entered.to_string());
-        }
-        let status = command.status()?;
-        ensure!(status.success(), "kill -s {signal} {daemon}: {status}");
-        Ok(())
     }
 }
 
