@@ -66,11 +66,15 @@ fn a_deleted_nodeset_whose_workers_never_registered_goes() -> Result<()> {
         ensure!(told.contains("container slurmd CrashLoopBackOff"), "{told}");
         Ok(())
     })?;
-    let shown = slurm.space.kubectl(&["get", NODESET])?;
-    ensure!(
-        shown.contains("AVAILABLE") && shown.contains("False") && shown.contains("Starting"),
-        "{shown}"
-    );
+    // slurmrestd may still be starting, which is told first.
+    eventually("the columns that tell of it", || {
+        let shown = slurm.space.kubectl(&["get", NODESET])?;
+        ensure!(
+            shown.contains("AVAILABLE") && shown.contains("False") && shown.contains("Starting"),
+            "{shown}"
+        );
+        Ok(())
+    })?;
     slurm.space.kubectl(&["delete", NODESET, "--wait=false"])?;
     slurm
         .space
