@@ -368,8 +368,8 @@ pub enum NextRecord {
     /// It goes, because the next pod registers as another kind of node, and Slurm takes in what a node tells of itself
     /// only when it makes the record.
     Renewed,
-    /// It would go if pending jobs did not insist on this very node.
-    Wanted { jobs: Vec<u64> },
+    /// It would have to go as well, but something stands against it.
+    Kept { why: String },
 }
 
 /// A pod at one moment of its life.

@@ -242,8 +242,11 @@ fn describe(waits: &[Wait]) -> String {
         .flatten()
         .collect();
     if let Some(first) = wanted.first() {
+        let node = waits.iter().find(|wait| matches!(wait.why, Why::Wanted { .. }));
+        let node = node.map_or("", |wait| wait.node.0.as_str());
         parts.push(format!(
-            "{} pending jobs, such as {first}, insist on leaving workers",
+            "{} pending jobs, such as {first}, insist on leaving workers, such as {node}: cancel them, have them take any node \
+             (`scontrol update job={first} reqnodelist=`), or keep the worker",
             wanted.len()
         ));
     }

@@ -76,11 +76,14 @@ impl Act<'_> {
                     }
                 }
             }
-            NextRecord::Wanted { jobs } => Some(format!("pending jobs {jobs:?} name it")),
+            NextRecord::Kept { why } => Some(why.clone()),
             NextRecord::Renewed | NextRecord::Stays => None,
         };
         if let Some(why) = kept_for {
-            let text = format!("node {node} keeps the resources and features that Slurm knows: {why}");
+            let text = format!(
+                "node {node} keeps the resources and features that Slurm knows: {why}; to have them renewed, drain it and run \
+                 `scontrol delete nodename={node}`, and it registers again by itself"
+            );
             self.context
                 .events
                 .warning(self.nodeset, event::NODE_NOT_RENEWED, text);

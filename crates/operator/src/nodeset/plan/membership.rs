@@ -1,11 +1,17 @@
 //! How many workers there are to be and where: who leaves because there is no place for it, and who is made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use keelson_api::nodeset::ScalingMode;
 
 use super::{Draft, Worker, order::rank};
 use crate::nodeset::facts::{Cause, Fit, Phase, PodFacts, Step};
+
+/// Workers that are made in one go. Then everything is looked at again: whoever mistyped a number must not wait until it is reached.
+const AT_A_TIME: usize = 200;
 
 impl Draft<'_> {
     /// Workers for which there is no place leave; whoever is wanted again stays.
@@ -98,7 +104,11 @@ impl Draft<'_> {
                 .unwrap_or(usize::MAX)
                 .saturating_sub(starting)
         });
-        self.plan.steps.extend(steps.into_iter().take(room));
+        if steps.len().min(room) > AT_A_TIME {
+            self.plan.look_again = Some(Duration::ZERO);
+        }
+        let now = steps.into_iter().take(room.min(AT_A_TIME));
+        self.plan.steps.extend(now);
     }
 
     fn missing_ordinals(&self) -> Vec<Step> {

@@ -149,14 +149,16 @@ impl Draft<'_> {
 
 /// A drain that somebody else made stays, and with it the record.
 fn record_of_next(pod: &PodFacts, node: &SlurmNode) -> Result<NextRecord, Why> {
-    if !pod.reshaped || !node.reason_is_ours() {
+    if !pod.reshaped {
         return Ok(NextRecord::Stays);
     }
+    let kept = |why| Ok(NextRecord::Kept { why });
+    if !node.reason_is_ours() {
+        return kept(format!("somebody drained it ({})", node.reason));
+    }
     let work = node.work.as_ref().ok_or(Why::Reading)?;
-    let jobs = work.wanted_by.clone();
-    Ok(if jobs.is_empty() {
-        NextRecord::Renewed
-    } else {
-        NextRecord::Wanted { jobs }
-    })
+    match work.wanted_by.as_slice() {
+        [] => Ok(NextRecord::Renewed),
+        jobs => kept(format!("pending jobs {jobs:?} name it")),
+    }
 }

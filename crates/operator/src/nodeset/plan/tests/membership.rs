@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use keelson_api::nodeset::ScalingMode;
 use pretty_assertions::assert_eq;
 
@@ -45,6 +47,15 @@ fn no_more_start_at_once_than_allowed() {
     set.startup_limit = Some(3);
     let plan = plan(&observed(set, vec![starting], slurm(&[])));
     assert_eq!(plan.steps, [create(1), create(2)]);
+}
+
+#[test]
+fn a_great_many_are_not_made_without_looking_again() {
+    let many = plan(&observed(set(100_000), vec![], slurm(&[])));
+    assert_eq!(many.steps.len(), 200);
+    assert_eq!(many.look_again, Some(Duration::ZERO));
+    let few = plan(&observed(set(200), vec![], slurm(&[])));
+    assert_eq!((few.steps.len(), few.look_again), (200, None));
 }
 
 #[test]

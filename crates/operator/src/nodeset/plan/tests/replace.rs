@@ -140,13 +140,15 @@ fn another_kind_of_node_gets_a_record_of_its_own() {
 #[test]
 fn a_record_with_somebodys_drain_stays() {
     let plan = next_record(|node| node.reason = "broken fan".into());
-    assert_eq!(record(&plan), Some(&NextRecord::Stays));
+    let why = "somebody drained it (broken fan)".into();
+    assert_eq!(record(&plan), Some(&NextRecord::Kept { why }));
 }
 
 #[test]
 fn a_record_that_a_pending_job_names_stays() {
     let plan = next_record(|node| node.work.as_mut().unwrap().wanted_by = vec![7]);
-    assert_eq!(record(&plan), Some(&NextRecord::Wanted { jobs: vec![7] }));
+    let why = "pending jobs [7] name it".into();
+    assert_eq!(record(&plan), Some(&NextRecord::Kept { why }));
 }
 
 #[test]
