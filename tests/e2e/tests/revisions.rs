@@ -135,6 +135,16 @@ nodesets:
     slurm.settled()?;
     ensure!(slurm.node_reason("cpu-1")?.starts_with("fan"));
     ensure!(slurm.node_field("cpu-1", "Weight")? == "3");
+    eventually("an event that tells why", || {
+        let events = slurm
+            .space
+            .kubectl(&["get", "events", "--field-selector=reason=NodeNotRenewed"])?;
+        ensure!(
+            events.contains("somebody drained it (fan") && events.contains("scontrol delete nodename=cpu-1"),
+            "{events}"
+        );
+        Ok(())
+    })?;
     slurm.controller(&["scontrol", "update", "nodename=cpu-1", "state=resume"])?;
     slurm.wait_job(&job, "COMPLETED")?;
     // With nothing in the way the next update reaches both.
