@@ -12,9 +12,7 @@ use slurm_rest::job::{JobBase, JobSubmit, Requeue};
 use slurm_rest::node::{NodeFlag, NodeUpdate};
 use slurm_rest::partition::{PartitionState, PartitionUpdate};
 use slurm_rest::reservation::ReservationUpdate;
-use slurm_rest::token::Signer;
 use slurm_rest::{Client, Error, Fetched, Hostlist, NoVal, Version};
-use std::sync::Arc;
 
 use Release::{V2411, V2605};
 use Version::{V41, V42, V43, V44, V45};
@@ -493,9 +491,7 @@ fn a_user_without_rights_is_told_so(#[values(V2411, V2605)] release: Release) ->
         return Ok(());
     };
     inside(&slurm, || async {
-        let key = common::FIRST_KEY.to_vec().into();
-        let signer = Signer::new("nobody", key, SignedDuration::from_mins(10), common::clock());
-        let client = Client::new(common::options(&Arc::new(signer), V45)?)?;
+        let client = common::client_of_nobody()?;
         assert!(client.node(HOST).await.is_ok());
         let denied = client.update_node(HOST, &NodeUpdate::drain("mine")).await;
         assert!(matches!(denied, Err(Error::Unauthorised { .. })), "{denied:?}");

@@ -3,16 +3,12 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use anyhow::Result;
 use common::slurm_daemons::{CLUSTER, Release, Setup, Slurm};
 use common::{client, eventually, inside};
-use jiff::SignedDuration;
 use rstest::rstest;
 use slurm_rest::accounting::{NewAccount, NewQos, NewUser};
-use slurm_rest::token::Signer;
-use slurm_rest::{Client, Error, Peer, Version};
+use slurm_rest::{Error, Peer, Version};
 
 use Release::{V2411, V2605};
 use Version::{V41, V42, V43, V44, V45};
@@ -198,9 +194,7 @@ fn a_user_without_rights_changes_nothing(#[values(V2411, V2605)] release: Releas
         return Ok(());
     };
     inside(&slurm, || async {
-        let key = common::FIRST_KEY.to_vec().into();
-        let signer = Signer::new("nobody", key, SignedDuration::from_mins(10), common::clock());
-        let client = Client::new(common::options(&Arc::new(signer), V45)?)?;
+        let client = common::client_of_nobody()?;
         let qos = NewQos {
             name: "mine".into(),
             ..NewQos::default()

@@ -46,6 +46,13 @@ pub fn client(newest: Version) -> Result<Client> {
     Ok(Client::new(options(&signer(FIRST_KEY), newest)?)?)
 }
 
+/// For a user without any rights.
+pub fn client_of_nobody() -> Result<Client> {
+    let key = FIRST_KEY.to_vec().into();
+    let signer = Signer::new("nobody", key, SignedDuration::from_mins(10), clock());
+    Ok(Client::new(options(&Arc::new(signer), Version::V45)?)?)
+}
+
 pub fn impatient(signer: &Arc<Signer>, limit: Duration) -> Result<Client> {
     let deadlines = Deadlines {
         read: limit,
