@@ -12,6 +12,8 @@ use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use keelson_runtime::{Cache, Key};
 use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 
+use crate::prune;
+
 /// Children by `namespace/kind/name` of the controlling owner.
 pub const OWNER: &str = "owner";
 /// Workers that nobody is in charge of, by `namespace/name` of the NodeSet that their labels name.
@@ -69,13 +71,16 @@ impl Default for Caches {
             stateful_sets: cache(&[(OWNER, owner_of)]),
             deployments: cache(&[(OWNER, owner_of)]),
             services: cache(&[(OWNER, owner_of)]),
-            pods: cache(&[
-                (OWNER, owner_of),
-                (NODE, node_of),
-                (ORPHAN, orphan_of),
-                (INSTANCE, instance_of),
-            ]),
-            nodes: cache(&[]),
+            pods: Arc::new(
+                Cache::new(&[
+                    (OWNER, owner_of),
+                    (NODE, node_of),
+                    (ORPHAN, orphan_of),
+                    (INSTANCE, instance_of),
+                ])
+                .pruned(prune::pod),
+            ),
+            nodes: Arc::new(Cache::new(&[]).pruned(prune::node)),
             claims: cache(&[(OWNER, owner_of)]),
             disruption_budgets: cache(&[(OWNER, owner_of)]),
             revisions: cache(&[(OWNER, owner_of)]),

@@ -14,6 +14,7 @@ mod loginset;
 mod nodeset;
 mod pod_trouble;
 mod problem;
+mod prune;
 mod restapi;
 mod run;
 mod secrets;

@@ -119,12 +119,8 @@ impl Triggers {
         for owner in child.owner_references() {
             let key = Key::new(&namespace, &owner.name);
             match owner.kind.as_str() {
-                // slurmrestd runs with the configuration that a Controller makes.
-                "Controller" => {
-                    let restapis = self.caches.restapis.find(CONTROLLER, &key.to_string());
-                    Self::add_all(&self.queues.restapi, &restapis);
-                    self.queues.controller.add(key);
-                }
+                // slurmrestd runs with the configuration that a Controller makes, and everybody with slurmctld's key.
+                "Controller" => self.controller(&key),
                 "Accounting" => self.queues.accounting.add(key),
                 "RestApi" => self.queues.restapi.add(key),
                 "LoginSet" => self.queues.loginset.add(key),
@@ -178,5 +174,62 @@ impl Triggers {
         Self::add_all(&self.queues.loginset, &self.caches.loginsets.all());
         Self::add_all(&self.queues.nodeset, &self.caches.nodesets.all());
         Self::add_all(&self.queues.token, &self.caches.tokens.all());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::OwnerReference};
+    use keelson_api::{Controller, LoginSet, NodeSet, RestApi};
+
+    use super::*;
+
+    fn named<K: ResourceExt + Default>(name: &str) -> K {
+        let mut object = K::default();
+        object.meta_mut().namespace = Some("ns".into());
+        object.meta_mut().name = Some(name.into());
+        object
+    }
+
+    #[test]
+    fn slurmctlds_statefulset_concerns_everybody_who_runs_with_its_key() {
+        let caches = Arc::new(Caches::default());
+        let mut controller: Controller = named("slurm");
+        controller.spec.accounting_ref.get_or_insert_default().name = "db".into();
+        caches.controllers.upsert(controller);
+        let mut nodeset: NodeSet = named("cpu");
+        nodeset.spec.controller_ref.name = "slurm".into();
+        caches.nodesets.upsert(nodeset);
+        let mut loginset: LoginSet = named("login");
+        loginset.spec.controller_ref.name = "slurm".into();
+        caches.loginsets.upsert(loginset);
+        let mut restapi: RestApi = named("rest");
+        restapi.spec.controller_ref.name = "slurm".into();
+        caches.restapis.upsert(restapi);
+        let triggers = Triggers {
+            caches,
+            queues: Arc::default(),
+        };
+
+        let mut slurmctld: StatefulSet = named("slurm-controller");
+        slurmctld.metadata.owner_references = Some(vec![OwnerReference {
+            kind: "Controller".into(),
+            name: "slurm".into(),
+            ..OwnerReference::default()
+        }]);
+        triggers.child(&slurmctld);
+        let Queues {
+            controller,
+            accounting,
+            restapi,
+            loginset,
+            nodeset,
+            token,
+            mirror,
+        } = triggers.queues.as_ref();
+        for queue in [controller, accounting, restapi, loginset, nodeset, mirror] {
+            assert_eq!(queue.len(), 1);
+        }
+        assert!(token.is_empty());
     }
 }

@@ -1,13 +1,10 @@
-//! One watch per kind, wired to whom its changes concern. Pods and nodes are stored without what nobody reads.
+//! One watch per kind, wired to whom its changes concern.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use keelson_api::well_known::{app, label};
-use keelson_runtime::{
-    Cache, Change, Key,
-    watch::{Subscriber, Watches},
-};
+use keelson_runtime::{Cache, Change, Key, watch::Watches};
 use kube::{ResourceExt, runtime::watcher::Config};
 
 use crate::{caches::Caches, triggers::Triggers};
@@ -33,7 +30,7 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
     } = triggers.caches.as_ref();
     let on = triggers;
 
-    watches.custom(&subscriber(controllers, on, |on, controller| {
+    tell(controllers, on, |on, controller| {
         on.controller(&Key::of(controller));
         if let Some(accounting) = &controller.spec.accounting_ref {
             on.queues.accounting.add(Key::new(
@@ -41,30 +38,64 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
                 &accounting.name,
             ));
         }
-    }));
-    watches.custom(&subscriber(accountings, on, |on, accounting| {
+    });
+    tell(accountings, on, |on, accounting| {
         on.accounting(&Key::of(accounting));
-    }));
-    watches.custom(&subscriber(restapis, on, |on, restapi| {
+    });
+    tell(restapis, on, |on, restapi| {
         on.restapi(&Key::of(restapi), &restapi.spec.controller_ref.name);
-    }));
-    watches.custom(&subscriber(nodesets, on, |on, nodeset| {
+    });
+    tell(nodesets, on, |on, nodeset| {
         on.nodeset(&Key::of(nodeset), &nodeset.spec.controller_ref.name);
-    }));
-    watches.custom(&subscriber(loginsets, on, |on, loginset| {
+    });
+    tell(loginsets, on, |on, loginset| {
         on.loginset(&Key::of(loginset), &loginset.spec.controller_ref.name);
-    }));
-    watches.custom(&subscriber(tokens, on, |on, token| {
-        on.queues.token.add(Key::of(token));
-    }));
+    });
+    tell(tokens, on, |on, token| on.queues.token.add(Key::of(token)));
+    tell(stateful_sets, on, Triggers::child);
+    tell(deployments, on, Triggers::child);
+    tell(services, on, Triggers::child);
+    tell(disruption_budgets, on, Triggers::child);
+    tell(revisions, on, Triggers::child);
+    tell(claims, on, Triggers::child);
+    tell(pods, on, |on, pod: &Pod| {
+        on.child(pod);
+        let label = |key| pod.labels().get(key).map(String::as_str);
+        if let (Some(app), Some(instance)) = (label(label::APP), label(label::INSTANCE)) {
+            on.pod(pod, app, instance);
+        }
+    });
+    let for_nodes = on.clone();
+    nodes.tell(move |change| {
+        if let Some(name) = node_that_matters(change) {
+            for_nodes.node(&name);
+        }
+    });
+    tell(secrets, on, |on, secret| {
+        on.content("Secret", &Key::of(secret));
+        on.child(secret);
+    });
+    tell(config_maps, on, |on, map| {
+        on.content("ConfigMap", &Key::of(map));
+        on.child(map);
+    });
 
+    watches.custom(controllers);
+    watches.custom(accountings);
+    watches.custom(restapis);
+    watches.custom(nodesets);
+    watches.custom(loginsets);
+    watches.custom(tokens);
     let children = Config::default().any_semantic();
-    watches.namespaced(&children, &subscriber(stateful_sets, on, Triggers::child));
-    watches.namespaced(&children, &subscriber(deployments, on, Triggers::child));
-    watches.namespaced(&children, &subscriber(services, on, Triggers::child));
-    watches.namespaced(&children, &subscriber(disruption_budgets, on, Triggers::child));
-    watches.namespaced(&children, &subscriber(revisions, on, Triggers::child));
-    watches.namespaced(&children, &subscriber(claims, on, Triggers::child));
+    watches.namespaced(&children, stateful_sets);
+    watches.namespaced(&children, deployments);
+    watches.namespaced(&children, services);
+    watches.namespaced(&children, disruption_budgets);
+    watches.namespaced(&children, revisions);
+    watches.namespaced(&children, claims);
+    watches.namespaced(&children, secrets);
+    watches.namespaced(&children, config_maps);
+    watches.cluster(&children, nodes);
     // Only pods of Slurm: a cluster's other pods are many and none of ours.
     let of_slurm = format!(
         "{} in ({},{},{},{},{})",
@@ -75,96 +106,21 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         app::SLURMRESTD,
         app::LOGIN
     );
-    let mut pod_subscriber = subscriber(pods, on, |on, pod: &Pod| {
-        on.child(pod);
-        let label = |key| pod.labels().get(key).map(String::as_str);
-        if let (Some(app), Some(instance)) = (label(label::APP), label(label::INSTANCE)) {
-            on.pod(pod, app, instance);
-        }
-    });
-    pod_subscriber.prune = prune_pod;
-    watches.namespaced(&Config::default().labels(&of_slurm), &pod_subscriber);
-
-    let mut node_subscriber = subscriber(nodes, on, |_, _| {});
-    node_subscriber.prune = prune_node;
-    let for_nodes = on.clone();
-    node_subscriber.on_change = Arc::new(move |change| {
-        if let Some(name) = node_that_matters(change) {
-            for_nodes.node(&name);
-        }
-    });
-    watches.cluster(&children, &node_subscriber);
-
-    watches.namespaced(
-        &children,
-        &subscriber(secrets, on, |on, secret| {
-            on.content("Secret", &Key::of(secret));
-            on.child(secret);
-        }),
-    );
-    watches.namespaced(
-        &children,
-        &subscriber(config_maps, on, |on, map| {
-            on.content("ConfigMap", &Key::of(map));
-            on.child(map);
-        }),
-    );
+    watches.namespaced(&Config::default().labels(&of_slurm), pods);
 }
 
-fn subscriber<K: 'static>(
+/// Names whom the changes of a kind concern, on both sides of the change.
+fn tell<K: ResourceExt + 'static>(
     cache: &Arc<Cache<K>>,
     triggers: &Triggers,
     concern: impl Fn(&Triggers, &K) + Send + Sync + 'static,
-) -> Subscriber<K> {
+) {
     let triggers = triggers.clone();
-    Subscriber {
-        cache: Arc::clone(cache),
-        prune: |_| {},
-        on_change: Arc::new(move |change: &Change<K>| {
-            for side in change.sides() {
-                concern(&triggers, side);
-            }
-        }),
-    }
-}
-
-/// What nobody reads is most of a pod: thousands of them are kept.
-pub fn prune_pod(pod: &mut Pod) {
-    pod.metadata.managed_fields = None;
-    let Some(spec) = &mut pod.spec else { return };
-    for container in spec
-        .containers
-        .iter_mut()
-        .chain(spec.init_containers.iter_mut().flatten())
-    {
-        container.command = None;
-        container.args = None;
-        container.env = None;
-        container.volume_mounts = None;
-        container.startup_probe = None;
-        container.liveness_probe = None;
-        container.readiness_probe = None;
-        container.lifecycle = None;
-        container.security_context = None;
-    }
-    spec.tolerations = None;
-    if let Some(volumes) = &mut spec.volumes {
-        volumes.retain(|volume| volume.persistent_volume_claim.is_some());
-    }
-}
-
-/// Heartbeats and image lists change a node every few seconds and concern nobody.
-fn prune_node(node: &mut Node) {
-    if let Some(status) = &mut node.status {
-        status.images = None;
-        status.volumes_attached = None;
-        status.volumes_in_use = None;
-        status.node_info = None;
-        status.addresses = None;
-        for condition in status.conditions.iter_mut().flatten() {
-            condition.last_heartbeat_time = None;
+    cache.tell(move |change: &Change<K>| {
+        for side in change.sides() {
+            concern(&triggers, side);
         }
-    }
+    });
 }
 
 /// The node's name if the change could matter to a worker.

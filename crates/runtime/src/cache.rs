@@ -2,12 +2,13 @@
 //!
 //! kube's reflector store has no indexes, drops objects that vanished during a relist without a word, and knows nothing
 //! of our own writes. This one reports every change with the old and the new object, so that whoever an object stopped
-//! concerning hears of it too.
+//! concerning hears of it too. A change is a change, whoever brought it: the watch repeats our own writes later, when they
+//! are no news any more, so what they concern has to be told when they are stored.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -17,6 +18,8 @@ use tokio::sync::watch;
 
 use crate::Key;
 
+/// kubectl's copy of the whole object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// How long a deletion is remembered, so that a slow answer to a write of ours cannot bring the object back.
 const TOMBSTONE_LIFETIME: Duration = Duration::from_mins(2);
 
@@ -37,6 +40,9 @@ impl<K> Change<K> {
     }
 }
 
+/// Decides whom a change concerns.
+pub type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+
 struct Index<K> {
     name: &'static str,
     values_of: IndexFn<K>,
@@ -53,6 +59,9 @@ struct Inner<K> {
 pub struct Cache<K> {
     inner: RwLock<Inner<K>>,
     pending_lists: watch::Sender<usize>,
+    /// Takes away what nobody reads before an object is stored.
+    prune: fn(&mut K),
+    on_change: OnceLock<OnChange<K>>,
 }
 
 impl<K> fmt::Debug for Cache<K> {
@@ -86,7 +95,20 @@ impl<K: ResourceExt> Cache<K> {
                 tombstones: HashMap::new(),
             }),
             pending_lists: watch::Sender::new(0),
+            prune: |_| {},
+            on_change: OnceLock::new(),
         }
+    }
+
+    /// Stores objects only after `prune` took away what nobody reads.
+    #[must_use]
+    pub fn pruned(self, prune: fn(&mut K)) -> Self {
+        Self { prune, ..self }
+    }
+
+    /// Names who hears of changes. Only the first call counts: there is one list of whom a kind concerns.
+    pub fn tell(&self, on_change: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        let _ = self.on_change.set(Box::new(on_change));
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
@@ -127,8 +149,16 @@ impl<K: ResourceExt> Cache<K> {
         self.len() == 0
     }
 
-    /// Takes what a watch or the answer to a write says about an object, unless something newer is already known.
-    pub fn upsert(&self, object: K) -> Option<Change<K>> {
+    /// Takes what a watch or the answer to a write says about an object, unless something newer is already known. True when
+    /// it was news.
+    pub fn upsert(&self, mut object: K) -> bool {
+        object.managed_fields_mut().clear();
+        object.annotations_mut().remove(LAST_APPLIED);
+        (self.prune)(&mut object);
+        self.report(self.store(object).as_ref())
+    }
+
+    fn store(&self, object: K) -> Option<Change<K>> {
         let key = Key::of(&object);
         let mut inner = self.inner.write();
         if object
@@ -149,7 +179,11 @@ impl<K: ResourceExt> Cache<K> {
     }
 
     /// Takes the news that an object is gone. A successor with the same name stays.
-    pub fn remove(&self, object: &K) -> Option<Change<K>> {
+    pub fn remove(&self, object: &K) -> bool {
+        self.report(self.forget(object).as_ref())
+    }
+
+    fn forget(&self, object: &K) -> Option<Change<K>> {
         let key = Key::of(object);
         let mut inner = self.inner.write();
         if let Some(uid) = object.uid() {
@@ -169,7 +203,13 @@ impl<K: ResourceExt> Cache<K> {
     }
 
     /// Drops every object of `namespace` (all when `None`) that a completed list did not contain.
-    pub fn retain_listed(&self, namespace: Option<&str>, listed: &HashSet<Key>) -> Vec<Change<K>> {
+    pub fn retain_listed(&self, namespace: Option<&str>, listed: &HashSet<Key>) {
+        for change in self.forget_unlisted(namespace, listed) {
+            self.report(Some(&change));
+        }
+    }
+
+    fn forget_unlisted(&self, namespace: Option<&str>, listed: &HashSet<Key>) -> Vec<Change<K>> {
         let mut inner = self.inner.write();
         let gone: Vec<Key> = inner
             .objects
@@ -187,6 +227,14 @@ impl<K: ResourceExt> Cache<K> {
                 })
             })
             .collect()
+    }
+
+    /// Called without the lock: whoever hears of a change looks into the cache.
+    fn report(&self, change: Option<&Change<K>>) -> bool {
+        if let (Some(change), Some(on_change)) = (change, self.on_change.get()) {
+            on_change(change);
+        }
+        change.is_some()
     }
 
     /// Announces a list that must complete before this cache is whole.
@@ -253,6 +301,7 @@ fn is_newer<K: ResourceExt>(candidate: &K, known: &K) -> bool {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -280,9 +329,9 @@ mod tests {
     #[test]
     fn an_older_or_equal_version_changes_nothing() {
         let cache = cache();
-        assert!(cache.upsert(pod("a", "1", 5, "n1")).is_some());
-        assert!(cache.upsert(pod("a", "1", 5, "n2")).is_none());
-        assert!(cache.upsert(pod("a", "1", 4, "n2")).is_none());
+        assert!(cache.upsert(pod("a", "1", 5, "n1")));
+        assert!(!cache.upsert(pod("a", "1", 5, "n2")));
+        assert!(!cache.upsert(pod("a", "1", 4, "n2")));
         assert_eq!(cache.find("node", "n1").len(), 1);
     }
 
@@ -290,18 +339,34 @@ mod tests {
     fn an_index_follows_the_object() {
         let cache = cache();
         cache.upsert(pod("a", "1", 5, "n1"));
-        let change = cache.upsert(pod("a", "1", 6, "n2")).unwrap();
-        assert_eq!(change.sides().count(), 2);
+        assert!(cache.upsert(pod("a", "1", 6, "n2")));
         assert!(cache.find("node", "n1").is_empty());
         assert_eq!(cache.find("node", "n2").len(), 1);
+    }
+
+    #[test]
+    fn our_own_write_is_told_once_and_before_the_watch_repeats_it() {
+        let cache = Arc::new(cache().pruned(|pod| pod.spec = None));
+        let told: Arc<Mutex<Vec<(usize, bool)>>> = Arc::default();
+        let (sink, seen) = (Arc::clone(&told), Arc::downgrade(&cache));
+        cache.tell(move |change| {
+            // Whoever is told finds the new object already there, without what nobody reads.
+            let known = seen.upgrade().unwrap().get(&Key::new("ns", "a")).unwrap();
+            sink.lock().push((change.sides().count(), known.spec.is_none()));
+        });
+        let written = pod("a", "1", 5, "n1");
+        assert!(cache.upsert(written.clone()));
+        assert!(!cache.upsert(written));
+        assert!(cache.upsert(pod("a", "1", 6, "n1")));
+        assert_eq!(*told.lock(), [(1, true), (2, true)]);
     }
 
     #[test]
     fn a_late_answer_does_not_revive_a_deleted_object() {
         let cache = cache();
         cache.upsert(pod("a", "1", 5, "n1"));
-        assert!(cache.remove(&pod("a", "1", 7, "n1")).is_some());
-        assert!(cache.upsert(pod("a", "1", 6, "n1")).is_none());
+        assert!(cache.remove(&pod("a", "1", 7, "n1")));
+        assert!(!cache.upsert(pod("a", "1", 6, "n1")));
         assert!(cache.is_empty());
     }
 
@@ -310,7 +375,7 @@ mod tests {
         let cache = cache();
         cache.upsert(pod("a", "1", 5, "n1"));
         cache.upsert(pod("a", "2", 9, "n1"));
-        assert!(cache.remove(&pod("a", "1", 8, "n1")).is_none());
+        assert!(!cache.remove(&pod("a", "1", 8, "n1")));
         assert_eq!(cache.len(), 1);
     }
 
@@ -319,9 +384,11 @@ mod tests {
         let cache = cache();
         cache.upsert(pod("a", "1", 5, "n1"));
         cache.upsert(pod("b", "2", 6, "n1"));
-        let gone = cache.retain_listed(Some("ns"), &HashSet::from([Key::new("ns", "b")]));
-        assert_eq!(gone.len(), 1);
-        assert!(gone[0].new.is_none());
+        let gone: Arc<Mutex<Vec<bool>>> = Arc::default();
+        let sink = Arc::clone(&gone);
+        cache.tell(move |change| sink.lock().push(change.new.is_none()));
+        cache.retain_listed(Some("ns"), &HashSet::from([Key::new("ns", "b")]));
+        assert_eq!(*gone.lock(), [true]);
         assert_eq!(cache.find("node", "n1").len(), 1);
     }
 

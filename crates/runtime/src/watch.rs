@@ -1,8 +1,7 @@
 //! One watch per kind and namespace, for the life of the process, each with its own back-off.
 //!
-//! A watch fills a [`Cache`] and reports every change to one closure, which decides whom it concerns. An object that
-//! cannot be decoded is reported and otherwise left as it was last known: it must not stop the watch, and it must not
-//! look deleted.
+//! A watch fills a [`Cache`], which tells whom a change concerns. An object that cannot be decoded is logged and otherwise
+//! left as it was last known: it must not stop the watch, and it must not look deleted.
 
 use std::{
     collections::HashSet,
@@ -13,7 +12,7 @@ use std::{
 
 use futures::{Stream, StreamExt};
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, Resource,
     core::{DeserializeGuard, NamespaceResourceScope},
     runtime::{
         WatchStreamExt,
@@ -24,7 +23,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Cache, Change, Key,
+    Cache, Key,
     health::{Health, WatchHealth},
     metrics::{Metrics, WatchLabels},
     run::chain,
@@ -32,7 +31,6 @@ use crate::{
 
 /// Cloud load balancers drop silent connections at 240 s without a word; kube gives up on a silent watch 5 s after this.
 const WATCH_TIMEOUT_SECONDS: u32 = 200;
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The namespaces that this process looks at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,38 +89,9 @@ impl Debug for Watches {
     }
 }
 
-/// Decides whom a change concerns.
-pub type OnChange<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
-
-/// What is kept of an object, and who hears of its changes.
-pub struct Subscriber<K> {
-    pub cache: Arc<Cache<K>>,
-    /// Takes away what nobody reads before the object is stored.
-    pub prune: fn(&mut K),
-    pub on_change: OnChange<K>,
-}
-
-impl<K> Debug for Subscriber<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscriber")
-            .field("cache", &self.cache)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<K> Clone for Subscriber<K> {
-    fn clone(&self) -> Self {
-        Self {
-            cache: Arc::clone(&self.cache),
-            prune: self.prune,
-            on_change: Arc::clone(&self.on_change),
-        }
-    }
-}
-
 impl Watches {
     /// Watches a namespaced kind of Kubernetes itself.
-    pub fn namespaced<K>(&self, config: &watcher::Config, subscriber: &Subscriber<K>)
+    pub fn namespaced<K>(&self, config: &watcher::Config, cache: &Arc<Cache<K>>)
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -132,13 +101,13 @@ impl Watches {
                 namespace,
                 watcher(api, config.clone().timeout(WATCH_TIMEOUT_SECONDS)),
                 Ok,
-                subscriber,
+                cache,
             );
         }
     }
 
     /// Watches a kind that has no namespace.
-    pub fn cluster<K>(&self, config: &watcher::Config, subscriber: &Subscriber<K>)
+    pub fn cluster<K>(&self, config: &watcher::Config, cache: &Arc<Cache<K>>)
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
@@ -147,19 +116,19 @@ impl Watches {
             None,
             watcher(api, config.clone().timeout(WATCH_TIMEOUT_SECONDS)),
             Ok,
-            subscriber,
+            cache,
         );
     }
 
     /// Watches a custom kind, whose stored objects may be older than our types.
-    pub fn custom<K>(&self, subscriber: &Subscriber<K>)
+    pub fn custom<K>(&self, cache: &Arc<Cache<K>>)
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
         for (namespace, api) in self.scope.apis::<DeserializeGuard<K>>(&self.client) {
             let stream = watcher(api, watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS));
-            self.spawn(namespace, stream, unguard, subscriber);
+            self.spawn(namespace, stream, unguard, cache);
         }
     }
 
@@ -168,7 +137,7 @@ impl Watches {
         namespace: Option<String>,
         stream: impl Stream<Item = watcher::Result<Event<W>>> + Send + 'static,
         decode: fn(W) -> Result<K, Invalid>,
-        subscriber: &Subscriber<K>,
+        cache: &Arc<Cache<K>>,
     ) where
         W: Send + 'static,
         K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
@@ -177,13 +146,13 @@ impl Watches {
         let name = namespace
             .as_ref()
             .map_or_else(|| kind.clone(), |ns| format!("{kind} in {ns}"));
-        subscriber.cache.expect_list();
+        cache.expect_list();
         let drive = Drive {
             kind,
             namespace,
             health: self.health.watch(name),
             metrics: self.metrics.clone(),
-            subscriber: subscriber.clone(),
+            cache: Arc::clone(cache),
             listed_once: false,
             listing: None,
         };
@@ -219,7 +188,7 @@ struct Drive<K> {
     namespace: Option<String>,
     health: WatchHealth,
     metrics: Metrics,
-    subscriber: Subscriber<K>,
+    cache: Arc<Cache<K>>,
     listed_once: bool,
     /// The keys seen so far in the list that is under way.
     listing: Option<HashSet<Key>>,
@@ -264,44 +233,31 @@ impl<K: Resource<DynamicType = ()> + Clone> Drive<K> {
                 }
             },
             Event::Delete(object) => match decode(object) {
-                Ok(object) => self.report(self.subscriber.cache.remove(&object)),
+                Ok(object) => {
+                    self.cache.remove(&object);
+                }
                 Err(Invalid { key, error }) => {
                     tracing::error!(kind = self.kind, object = %key, error, "cannot decode a deleted object");
                 }
             },
             Event::InitDone => {
                 if let Some(listed) = self.listing.take() {
-                    for change in self
-                        .subscriber
-                        .cache
-                        .retain_listed(self.namespace.as_deref(), &listed)
-                    {
-                        self.report(Some(change));
-                    }
+                    self.cache.retain_listed(self.namespace.as_deref(), &listed);
                 }
                 self.health.listed();
                 if !self.listed_once {
                     self.listed_once = true;
-                    self.subscriber.cache.list_completed();
+                    self.cache.list_completed();
                 }
             }
         }
     }
 
-    fn upsert(&mut self, mut object: K) {
+    fn upsert(&mut self, object: K) {
         if let Some(listing) = &mut self.listing {
             listing.insert(Key::of(&object));
         }
-        object.managed_fields_mut().clear();
-        object.annotations_mut().remove(LAST_APPLIED);
-        (self.subscriber.prune)(&mut object);
-        self.report(self.subscriber.cache.upsert(object));
-    }
-
-    fn report(&self, change: Option<Change<K>>) {
-        if let Some(change) = change {
-            (self.subscriber.on_change)(&change);
-        }
+        self.cache.upsert(object);
     }
 }
 
@@ -309,6 +265,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Drive<K> {
 mod tests {
     use futures::stream;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::ResourceExt;
     use parking_lot::Mutex;
 
     use super::*;
@@ -329,18 +286,13 @@ mod tests {
         let seen: Seen = Arc::default();
         let sink = Arc::clone(&seen);
         let version = |side: &Option<Arc<ConfigMap>>| side.as_ref().and_then(|o| o.resource_version());
+        cache.tell(move |change| sink.lock().push((version(&change.old), version(&change.new))));
         let drive = Drive {
             kind: "ConfigMap".into(),
             namespace: None,
             health: Health::default().watch("ConfigMap"),
             metrics: Metrics::default(),
-            subscriber: Subscriber {
-                cache: Arc::clone(cache),
-                prune: |_| {},
-                on_change: Arc::new(move |change| {
-                    sink.lock().push((version(&change.old), version(&change.new)));
-                }),
-            },
+            cache: Arc::clone(cache),
             listed_once: false,
             listing: None,
         };
@@ -397,11 +349,7 @@ mod tests {
             namespace: None,
             health: Health::default().watch("ConfigMap"),
             metrics: Metrics::default(),
-            subscriber: Subscriber {
-                cache: Arc::clone(&cache),
-                prune: |_| {},
-                on_change: Arc::new(|_| {}),
-            },
+            cache: Arc::clone(&cache),
             listed_once: false,
             listing: None,
         };

@@ -5,10 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures::{FutureExt as _, future::join_all};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
-use keelson_runtime::{
-    Cache,
-    watch::{Subscriber, Watches},
-};
+use keelson_runtime::{Cache, watch::Watches};
 use kube::{Api, Client, Resource, ResourceExt, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
@@ -33,22 +30,22 @@ pub struct Caches {
 }
 
 impl Default for Caches {
+    /// Rules read specs only.
     fn default() -> Self {
         Self {
-            accountings: by_namespace(),
-            controllers: by_namespace(),
-            loginsets: by_namespace(),
-            nodesets: by_namespace(),
-            restapis: by_namespace(),
-            tokens: by_namespace(),
+            accountings: by_namespace(|object| object.status = None),
+            controllers: by_namespace(|object| object.status = None),
+            loginsets: by_namespace(|object| object.status = None),
+            nodesets: by_namespace(|object| object.status = None),
+            restapis: by_namespace(|object| object.status = None),
+            tokens: by_namespace(|object| object.status = None),
         }
     }
 }
 
-fn by_namespace<K: ResourceExt>() -> Arc<Cache<K>> {
-    Arc::new(Cache::new(&[(NAMESPACE, |object: &K| {
-        object.namespace().into_iter().collect()
-    })]))
+fn by_namespace<K: ResourceExt>(prune: fn(&mut K)) -> Arc<Cache<K>> {
+    let namespace: fn(&K) -> Vec<String> = |object| object.namespace().into_iter().collect();
+    Arc::new(Cache::new(&[(NAMESPACE, namespace)]).pruned(prune))
 }
 
 impl Caches {
@@ -62,22 +59,14 @@ impl Caches {
             && self.tokens.synced().now_or_never().is_some()
     }
 
-    /// Starts the watches that fill them. Rules read specs only.
+    /// Starts the watches that fill them.
     pub fn watch(&self, watches: &Watches) {
-        watches.custom(&subscriber(&self.accountings, |object| object.status = None));
-        watches.custom(&subscriber(&self.controllers, |object| object.status = None));
-        watches.custom(&subscriber(&self.loginsets, |object| object.status = None));
-        watches.custom(&subscriber(&self.nodesets, |object| object.status = None));
-        watches.custom(&subscriber(&self.restapis, |object| object.status = None));
-        watches.custom(&subscriber(&self.tokens, |object| object.status = None));
-    }
-}
-
-fn subscriber<K>(cache: &Arc<Cache<K>>, prune: fn(&mut K)) -> Subscriber<K> {
-    Subscriber {
-        cache: Arc::clone(cache),
-        prune,
-        on_change: Arc::new(|_| {}),
+        watches.custom(&self.accountings);
+        watches.custom(&self.controllers);
+        watches.custom(&self.loginsets);
+        watches.custom(&self.nodesets);
+        watches.custom(&self.restapis);
+        watches.custom(&self.tokens);
     }
 }
 

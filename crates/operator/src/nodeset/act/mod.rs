@@ -26,7 +26,6 @@ use crate::{
         control::{self, Control},
         facts::NodeName,
     },
-    watches::prune_pod,
 };
 
 /// Calls to the API server at the same time.
@@ -153,8 +152,7 @@ impl Act<'_> {
     }
 
     /// Lets the next look see the answer to our own write.
-    fn remember(&self, mut pod: Pod) {
-        prune_pod(&mut pod);
+    fn remember(&self, pod: Pod) {
         self.context.caches.pods.upsert(pod);
     }
 }
