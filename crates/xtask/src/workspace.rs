@@ -109,6 +109,7 @@ fn sources() -> Result<String> {
         "Cargo.toml",
         "Cargo.lock",
         "rust-toolchain.toml",
+        ".cargo/config.toml",
         "images/build-program.sh",
     ]
     .iter()

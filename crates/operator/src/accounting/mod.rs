@@ -4,7 +4,7 @@
 
 mod apply;
 mod build;
-mod daemon;
+pub(crate) mod daemon;
 mod error;
 mod observe;
 mod status;

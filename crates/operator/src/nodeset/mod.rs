@@ -8,7 +8,7 @@ mod claims;
 mod error;
 mod facts;
 mod observe;
-mod perceive;
+pub(crate) mod perceive;
 mod placement;
 mod plan;
 mod reservation;

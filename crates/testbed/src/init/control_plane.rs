@@ -124,8 +124,9 @@ fn apiserver(layout: &Layout, spec: &Spec) -> Result<Service> {
         "--requestheader-username-headers=X-Remote-User",
         // The control plane has routes to pods but no kube-proxy: webhooks are dialled at pod addresses.
         "--enable-aggregator-routing=true",
-        "--audit-log-maxsize=50",
-        "--audit-log-maxbackup=2",
+        // Tests and benchmarks read on from where they began: rotation would take that place away.
+        "--audit-log-maxsize=500",
+        "--audit-log-maxbackup=1",
     ]))
 }
 

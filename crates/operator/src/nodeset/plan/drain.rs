@@ -81,12 +81,15 @@ impl Draft<'_> {
 
     /// A worker is protected from its birth until Slurm says that it takes no jobs and has none.
     pub(super) fn protection(&mut self) {
+        let undrained = |step: &Step| match step {
+            Step::Undrain { node } => Some(node.clone()),
+            _ => None,
+        };
+        let returning: BTreeSet<NodeName> = self.plan.steps.iter().filter_map(undrained).collect();
         for worker in &self.workers {
             let pod = worker.facts;
             // What goes back to work in this plan is protected before the first job can start on it.
-            let returning = self.plan.steps.contains(&Step::Undrain {
-                node: pod.node.clone(),
-            });
+            let returning = returning.contains(&pod.node);
             let drained = self
                 .slurm()
                 .node(&pod.node)
