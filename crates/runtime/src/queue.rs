@@ -1,7 +1,8 @@
 //! Which objects are to be looked at, and when.
 //!
 //! An object is in the queue at most once, at the earliest instant anybody asked for. It is never worked on twice at the
-//! same time: triggers that arrive meanwhile make it due again when the work ends.
+//! same time: triggers that arrive meanwhile make it due again when the work ends. What costs much to look at rests
+//! afterwards: triggers make it due when the rest is over, and one look answers all that came meanwhile.
 
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
@@ -22,6 +23,8 @@ struct State<T> {
     due: BTreeSet<(Instant, u64, T)>,
     slots: HashMap<T, Slot>,
     failures: HashMap<T, u32>,
+    /// Until when triggers wait.
+    rests: HashMap<T, Instant>,
     sequence: u64,
 }
 
@@ -45,6 +48,7 @@ impl<T> Default for Queue<T> {
                 due: BTreeSet::new(),
                 slots: HashMap::new(),
                 failures: HashMap::new(),
+                rests: HashMap::new(),
                 sequence: 0,
             }),
             changed: Notify::new(),
@@ -53,7 +57,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Clone + Debug + Eq + Hash + Ord> Queue<T> {
-    /// Makes the object due now.
+    /// Makes the object due now, or when its rest is over.
     pub fn add(&self, item: T) {
         self.add_at(item, Instant::now());
     }
@@ -64,7 +68,10 @@ impl<T: Clone + Debug + Eq + Hash + Ord> Queue<T> {
     }
 
     fn add_at(&self, item: T, at: Instant) {
-        self.state.lock().schedule(item, at);
+        let mut state = self.state.lock();
+        let at = state.rested(&item, at);
+        state.schedule(item, at);
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -93,11 +100,15 @@ impl<T: Clone + Debug + Eq + Hash + Ord> Queue<T> {
         }
     }
 
-    /// Ends the work on an object that went well, optionally asking for another look.
-    pub fn finish(&self, item: &T, again_after: Option<Duration>) {
+    /// Ends the work on an object that went well, optionally asking for another look. Triggers, those that came meanwhile
+    /// too, count after `rest`; the look that was asked for does not wait for it.
+    pub fn finish(&self, item: &T, again_after: Option<Duration>, rest: Duration) {
+        let now = Instant::now();
         let mut state = self.state.lock();
         state.failures.remove(item);
-        state.release(item, again_after.map(|delay| Instant::now() + delay));
+        state.rests.retain(|_, until| *until > now);
+        state.rests.insert(item.clone(), now + rest);
+        state.release(item, again_after.map(|delay| now + delay));
         drop(state);
         self.changed.notify_one();
     }
@@ -156,6 +167,10 @@ impl<T: Clone + Eq + Hash + Ord> State<T> {
         }
     }
 
+    fn rested(&self, item: &T, at: Instant) -> Instant {
+        self.rests.get(item).map_or(at, |until| at.max(*until))
+    }
+
     fn take_due(&mut self, now: Instant) -> Take<T> {
         let Some((at, ..)) = self.due.first() else {
             return Take::Empty;
@@ -178,7 +193,8 @@ impl<T: Clone + Eq + Hash + Ord> State<T> {
                 Some(queued)
             }
             None => None,
-        };
+        }
+        .map(|at| self.rested(item, at));
         let earliest = match (triggered, at) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -222,7 +238,7 @@ mod tests {
         queue.add_after("a", Duration::from_secs(20));
         assert_eq!(queue.next().await, "a");
         assert_eq!(start.elapsed().as_secs(), 10);
-        queue.finish(&"a", None);
+        queue.finish(&"a", None, Duration::ZERO);
         assert!(queue.is_empty());
     }
 
@@ -233,8 +249,30 @@ mod tests {
         assert_eq!(queue.next().await, "a");
         queue.add("a");
         assert!(timeout(Duration::from_secs(5), queue.next()).await.is_err());
-        queue.finish(&"a", Some(Duration::from_mins(10)));
+        queue.finish(&"a", Some(Duration::from_mins(10)), Duration::ZERO);
         assert_eq!(timeout(Duration::from_millis(1), queue.next()).await, Ok("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn triggers_wait_for_the_end_of_a_rest_and_a_look_that_was_asked_for_does_not() {
+        let queue = Queue::default();
+        let start = Instant::now();
+        let rest = Duration::from_secs(4);
+        queue.add("a");
+        queue.next().await;
+        queue.add("a");
+        queue.finish(&"a", None, rest);
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(start.elapsed(), rest);
+        // Also one that comes while nobody looks.
+        queue.finish(&"a", None, rest);
+        queue.add("a");
+        queue.next().await;
+        assert_eq!(start.elapsed(), 2 * rest);
+        queue.finish(&"a", Some(Duration::from_secs(1)), rest);
+        queue.add("a");
+        queue.next().await;
+        assert_eq!(start.elapsed(), 2 * rest + Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -246,7 +284,7 @@ mod tests {
             assert_eq!(queue.fail(&"a", 0.5).as_millis(), expected);
         }
         queue.next().await;
-        queue.finish(&"a", None);
+        queue.finish(&"a", None, Duration::ZERO);
         queue.add("a");
         queue.next().await;
         assert_eq!(queue.fail(&"a", 0.5).as_millis(), 500);

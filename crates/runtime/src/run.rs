@@ -3,7 +3,13 @@
 //! A reconcile that panics, hangs or fails is that object's problem only: it is counted, retried with a growing delay,
 //! and the other objects go on.
 
-use std::{error::Error as StdError, future::Future, sync::Arc, time::Duration};
+use std::{
+    error::Error as StdError,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -13,6 +19,10 @@ use crate::{Key, Queue, metrics::ControllerLabels, metrics::Metrics};
 
 /// No reconcile needs longer; a hung call must not hold a worker for ever.
 const RECONCILE_LIMIT: Duration = Duration::from_mins(3);
+/// Triggers of one object take at most one part in so many of a processor: a look at thousands of workers costs much, and
+/// each of them makes several.
+const REST_FACTOR: u32 = 9;
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// When to look again although nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,7 +85,7 @@ impl Loop {
                 Some(_) = running.join_next(), if !running.is_empty() => continue,
             };
             let span = tracing::info_span!("reconcile", controller = self.controller, object = %key);
-            let work = tokio::spawn(reconcile(key.clone()).instrument(span.clone()));
+            let work = tokio::spawn(timed(reconcile(key.clone())).instrument(span.clone()));
             let (queue, this) = (Arc::clone(&queue), self.clone());
             running.spawn(async move { this.finish(&queue, &key, work).await }.instrument(span));
         }
@@ -86,26 +96,26 @@ impl Loop {
         &self,
         queue: &Queue<Key>,
         key: &Key,
-        mut work: tokio::task::JoinHandle<Result<Requeue, E>>,
+        mut work: tokio::task::JoinHandle<(Result<Requeue, E>, Duration)>,
     ) {
         let started = Instant::now();
         let outcome = match tokio::time::timeout(RECONCILE_LIMIT, &mut work).await {
-            Ok(Ok(Ok(requeue))) => {
+            Ok(Ok((Ok(requeue), busy))) => {
                 let after = match requeue {
                     Requeue::OnChange => None,
                     Requeue::After(delay) => Some(delay),
                 };
-                queue.finish(key, after);
+                queue.finish(key, after, rest(busy));
                 "ok"
             }
-            Ok(Ok(Err(error))) => match error.retry() {
+            Ok(Ok((Err(error), busy))) => match error.retry() {
                 Retry::WaitForChange => {
                     tracing::info!(
                         reason = error.reason(),
                         error = chain(&error),
                         "waiting for a change"
                     );
-                    queue.finish(key, None);
+                    queue.finish(key, None, rest(busy));
                     "waiting"
                 }
                 Retry::Backoff => {
@@ -134,6 +144,24 @@ impl Loop {
         self.metrics
             .reconciled(self.controller, outcome, started.elapsed());
     }
+}
+
+fn rest(busy: Duration) -> Duration {
+    busy.saturating_mul(REST_FACTOR).min(LONGEST_REST)
+}
+
+/// Also tells how long the work kept a processor busy, which is without the time that it waited for others.
+async fn timed<F: Future>(work: F) -> (F::Output, Duration) {
+    let mut work = pin!(work);
+    let mut busy = Duration::ZERO;
+    let output = poll_fn(|context| {
+        let began = std::time::Instant::now();
+        let polled = work.as_mut().poll(context);
+        busy += began.elapsed();
+        polled
+    })
+    .await;
+    (output, busy)
 }
 
 /// An error with everything that caused it, in one line, nothing said twice.
@@ -190,6 +218,21 @@ mod tests {
             metrics: Metrics::default(),
             stop: stop.clone(),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_others_is_no_work() {
+        let hour = Duration::from_hours(1);
+        let (output, busy) = timed(async {
+            tokio::time::sleep(hour).await;
+            let began = std::time::Instant::now();
+            while began.elapsed() < Duration::from_millis(2) {}
+            7
+        })
+        .await;
+        assert_eq!(output, 7);
+        assert!(busy >= Duration::from_millis(2));
+        assert!(busy < hour, "{busy:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -151,7 +151,8 @@ fn next(plan: &facts::Plan, failures: Vec<act::StepError>, window: Option<Error>
     if !plan.waits.is_empty() {
         // A newer reading may confirm what is known without a change that would trigger us. That look tries the window
         // again too, which is no reason to let leaving workers wait longer.
-        return Ok(Requeue::After(RECHECK));
+        let soon = plan.look_again.map_or(RECHECK, |look| look.min(RECHECK));
+        return Ok(Requeue::After(soon));
     }
     match window {
         Some(failure) => Err(failure),

@@ -7,11 +7,8 @@ use std::{
 
 use keelson_api::nodeset::ScalingMode;
 
-use super::{Draft, Worker, order::rank};
+use super::{AT_A_TIME, Draft, Worker, order::rank};
 use crate::nodeset::facts::{Cause, Fit, Phase, PodFacts, Step};
-
-/// Workers that are made in one go. Then everything is looked at again: whoever mistyped a number must not wait until it is reached.
-const AT_A_TIME: usize = 200;
 
 impl Draft<'_> {
     /// Workers for which there is no place leave; whoever is wanted again stays.
@@ -104,6 +101,7 @@ impl Draft<'_> {
                 .unwrap_or(usize::MAX)
                 .saturating_sub(starting)
         });
+        // Whoever mistyped a number must not wait until it is reached.
         if steps.len().min(room) > AT_A_TIME {
             self.plan.look_again = Some(Duration::ZERO);
         }

@@ -14,6 +14,8 @@ mod order;
 mod remove;
 mod replace;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::{
@@ -21,6 +23,9 @@ use super::{
     facts::{Cause, ClaimOwner, Intent, Leaving, Observed, Plan, PodFacts, SetFacts, Step},
 };
 use crate::slurm::facts::Slurm;
+
+/// Calls to the API server that one plan asks for of what could go on for long. Then everything is looked at again.
+const AT_A_TIME: usize = 200;
 
 pub fn plan(observed: &Observed) -> Plan {
     if observed.set.paused {
@@ -43,6 +48,7 @@ pub fn plan(observed: &Observed) -> Plan {
     draft.deadlines();
     draft.protection();
     draft.descriptions();
+    draft.put_off();
     draft.plan
 }
 
@@ -111,6 +117,22 @@ impl<'a> Draft<'a> {
             pod: worker.facts.id(),
         });
         self.plan.steps.extend(steps);
+    }
+
+    /// What only tells others how things are goes in portions: whatever became urgent meanwhile goes before the rest.
+    fn put_off(&mut self) {
+        let mut told = 0;
+        self.plan.steps.retain(|step| {
+            let tells = matches!(
+                step,
+                Step::Conditions { .. } | Step::Protect { protected: false, .. }
+            );
+            told += usize::from(tells);
+            !tells || told <= AT_A_TIME
+        });
+        if told > AT_A_TIME {
+            self.plan.look_again = Some(Duration::ZERO);
+        }
     }
 
     /// With whom claims go is settled before anybody goes.

@@ -59,6 +59,33 @@ fn while_workers_start_only_what_matters_is_shown() {
 }
 
 #[test]
+fn a_great_many_states_are_shown_in_portions_and_what_is_urgent_is_not_put_off() {
+    let states = vec!["IDLE"; 450];
+    let mut observed = observed(set(450), (0..450).map(pod).collect(), slurm(&states));
+    let count = |observed: &Observed| {
+        let plan = decide(observed);
+        let number = |is: fn(&Step) -> bool| plan.steps.iter().filter(|step| is(step)).count();
+        let conditions = number(|step| matches!(step, Step::Conditions { .. }));
+        let drains = number(|step| matches!(step, Step::Drain { .. }));
+        (conditions, drains, plan.look_again)
+    };
+    assert_eq!(count(&observed), (200, 0, Some(Duration::ZERO)));
+    for index in 0..450 {
+        let cordoned = MachineFacts {
+            cordoned: true,
+            ..MachineFacts::default()
+        };
+        observed.machines.insert(format!("machine-{index}"), cordoned);
+    }
+    assert_eq!(count(&observed), (200, 450, Some(Duration::ZERO)));
+    for pod in &mut observed.pods[100..] {
+        pod.conditions
+            .insert("SlurmNodeStateIdle".into(), (String::new(), Some(at(-10))));
+    }
+    assert_eq!(count(&observed), (100, 450, None));
+}
+
+#[test]
 fn jobs_that_come_and_go_are_shown_only_now_and_then() {
     let mut observed = observed(set(1), vec![pod(0)], slurm(&["MIXED"]));
     observed.pods[0]
