@@ -99,7 +99,7 @@ fn health_columns() -> [CustomResourceColumnDefinition; 3] {
     [
         column("AVAILABLE", READY, "status"),
         column("DEGRADED", DEGRADED, "status"),
-        // The operator gives it the reason of Ready where there is no trouble.
+        // Where there is no trouble, the operator gives it the reason of Ready or Progressing.
         column("REASON", DEGRADED, "reason"),
     ]
 }

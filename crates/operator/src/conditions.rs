@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use keelson_api::well_known::condition;
+use keelson_api::well_known::{condition, reason};
 
 /// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,20 +56,18 @@ impl Finding {
 /// The conditions for these findings, in their order; times are kept where the status did not change. Conditions of
 /// other types that somebody else set are left to them.
 ///
-/// Without trouble, Degraded has the reason of Ready: so one column shows what there is to know, whichever of them has it.
+/// Without trouble, Degraded has the reason of another condition: so one column shows what there is to know, whichever of
+/// them has it.
 pub fn compute(
     before: &[Condition],
     mut findings: Vec<Finding>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let of_ready = findings
-        .iter()
-        .find(|finding| finding.kind == condition::READY)
-        .map(|finding| finding.reason);
+    let to_know = to_know(&findings);
     for finding in &mut findings {
         if finding.kind == condition::DEGRADED && finding.holds == Holds::No {
-            finding.reason = of_ready.unwrap_or(finding.reason);
+            finding.reason = to_know.unwrap_or(finding.reason);
         }
     }
     findings
@@ -102,6 +100,16 @@ pub fn compute(
         .collect()
 }
 
+/// Why it is not ready; of one that is, what is being done with it, if anything is.
+fn to_know(findings: &[Finding]) -> Option<&'static str> {
+    let of = |kind: &str| findings.iter().find(|finding| finding.kind == kind);
+    let ready = of(condition::READY)?;
+    let progress = of(condition::PROGRESSING)
+        .map(|finding| finding.reason)
+        .filter(|reason| ready.holds == Holds::Yes && *reason != reason::AS_SPECIFIED);
+    Some(progress.unwrap_or(ready.reason))
+}
+
 /// The API server keeps whole seconds; what we compare with what it kept must have no others.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
@@ -109,20 +117,31 @@ pub fn whole_seconds(time: Timestamp) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn the_reason_of_degraded_says_what_there_is_to_know() {
-        let reason = |degraded: bool| {
-            let findings = vec![
-                Finding::new(condition::READY, false, "Starting", ""),
-                Finding::new(condition::DEGRADED, degraded, "Why", ""),
-            ];
-            compute(&[], findings, None, Timestamp::UNIX_EPOCH)[1]
-                .reason
-                .clone()
-        };
-        assert_eq!((reason(false), reason(true)), ("Starting".into(), "Why".into()));
+    #[rstest]
+    #[case::trouble(false, "Starting", "Draining", true, "Why")]
+    #[case::not_ready(false, "Starting", "Draining", false, "Starting")]
+    #[case::being_changed(true, "AsSpecified", "Draining", false, "Draining")]
+    #[case::paused(true, "AsSpecified", "Paused", false, "Paused")]
+    #[case::at_rest(true, "External", "AsSpecified", false, "External")]
+    fn the_reason_of_degraded_says_what_there_is_to_know(
+        #[case] is_ready: bool,
+        #[case] ready: &'static str,
+        #[case] progressing: &'static str,
+        #[case] degraded: bool,
+        #[case] expected: &str,
+    ) {
+        let findings = vec![
+            Finding::new(condition::READY, is_ready, ready, ""),
+            Finding::new(condition::PROGRESSING, true, progressing, ""),
+            Finding::new(condition::DEGRADED, degraded, "Why", ""),
+        ];
+        let found = compute(&[], findings, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(found[2].reason, expected);
+        assert_eq!(found[0].reason, ready, "Ready speaks for itself");
     }
 
     #[test]

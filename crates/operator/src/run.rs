@@ -133,7 +133,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             client.clone(),
             NAME,
             &options.identity,
-            metrics.clone(),
+            (clock.clone(), metrics.clone()),
             &tasks,
             background.clone(),
         ),

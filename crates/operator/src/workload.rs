@@ -58,7 +58,7 @@ impl Workload {
                 .iter()
                 .filter_map(|pod| Some((pod.name_any(), trouble(pod)?)));
             if let Some((pod, why)) = troubled.next() {
-                message = format!("{message}; pod {pod}: {why}");
+                message = format!("{message}; pod {pod}: {}", why.message);
             }
             return Finding::new(condition::READY, holds, reason::STARTING, message);
         }

@@ -1,129 +1,179 @@
 //! Events that tell a person something new.
 //!
-//! The same sentence about the same object is sent once and then not again for a while, however often a reconcile
-//! comes to the same conclusion. Sending never delays or fails a reconcile.
+//! A sentence about an object is told at once. When a reconcile comes to the same conclusion again, or the same thing
+//! happens once more, the Event that told of it gets a count and a later time, as those of Kubernetes itself do, and that
+//! less and less often (`series`). Sending never delays or fails a reconcile.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{core::v1::ObjectReference, events::v1::Event},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
 };
-
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
-    Client, Resource,
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    Api, Client, Resource,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
-use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use serde_json::json;
+use tokio::{sync::mpsc, time::sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{metrics::Metrics, run::chain};
+use crate::{
+    clock::Clock,
+    metrics::Metrics,
+    run::chain,
+    series::{Ledger, Said, Telling},
+};
 
-const QUIET: Duration = Duration::from_mins(30);
 const BUFFER: usize = 1_024;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Said {
-    uid: String,
-    reason: &'static str,
-    note: String,
-}
+/// Something to tell: of which object, whether Normal or Warning, and when.
+type Sentence = (Said, ObjectReference, &'static str, Timestamp);
 
 /// Sends events; clone freely.
 #[derive(Debug, Clone)]
 pub struct Events {
-    outgoing: mpsc::Sender<(Event, ObjectReference)>,
-    said: std::sync::Arc<Mutex<HashMap<Said, Instant>>>,
+    outgoing: mpsc::Sender<Sentence>,
+    clock: Clock,
     metrics: Metrics,
 }
 
 impl Events {
-    /// One per process: the recorder behind it counts repeats.
+    /// One per process: it counts what is said again.
     pub fn start(
         client: Client,
         controller: &str,
         instance: &str,
-        metrics: Metrics,
+        (clock, metrics): (Clock, Metrics),
         tasks: &TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        let reporter = Reporter {
+        let teller = Teller {
+            client,
             controller: controller.to_owned(),
-            instance: Some(instance.to_owned()),
+            instance: instance.to_owned(),
         };
-        let recorder = Recorder::new(client, reporter);
-        let (outgoing, mut incoming) = mpsc::channel::<(Event, ObjectReference)>(BUFFER);
+        let (outgoing, incoming) = mpsc::channel(BUFFER);
         tasks.spawn(async move {
-            loop {
-                let next = tokio::select! {
-                    next = incoming.recv() => next,
-                    () = stop.cancelled() => return,
-                };
-                let Some((event, reference)) = next else { return };
-                if let Err(error) = recorder.publish(&event, &reference).await {
-                    tracing::warn!(
-                        reason = event.reason,
-                        error = chain(&error),
-                        "cannot send an event"
-                    );
-                }
+            tokio::select! {
+                () = teller.run(incoming) => {}
+                () = stop.cancelled() => {}
             }
         });
         Self {
             outgoing,
-            said: std::sync::Arc::default(),
+            clock,
             metrics,
         }
     }
 
     pub fn normal<K: Resource<DynamicType = ()>>(&self, about: &K, reason: &'static str, note: String) {
-        self.send(about, EventType::Normal, reason, note);
+        self.send(about, "Normal", reason, note);
     }
 
     pub fn warning<K: Resource<DynamicType = ()>>(&self, about: &K, reason: &'static str, note: String) {
-        self.send(about, EventType::Warning, reason, note);
+        self.send(about, "Warning", reason, note);
     }
 
     fn send<K: Resource<DynamicType = ()>>(
         &self,
         about: &K,
-        type_: EventType,
+        kind: &'static str,
         reason: &'static str,
         note: String,
     ) {
-        let reference = about.object_ref(&());
+        let about = about.object_ref(&());
         let said = Said {
-            uid: reference.uid.clone().unwrap_or_default(),
+            uid: about.uid.clone().unwrap_or_default(),
             reason,
-            note: note.clone(),
+            note: truncated(note),
         };
-        if !self.is_news(said, Instant::now()) {
-            self.metrics.events_suppressed.inc();
-            return;
+        if self
+            .outgoing
+            .try_send((said, about, kind, self.clock.now()))
+            .is_err()
+        {
+            self.metrics.events_dropped.inc();
         }
-        let event = Event {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(truncated(note)),
-            action: "Reconcile".to_owned(),
-            secondary: None,
-        };
-        if self.outgoing.try_send((event, reference)).is_err() {
-            self.metrics.events_suppressed.inc();
+    }
+}
+
+/// Has the API server know what is said.
+struct Teller {
+    client: Client,
+    controller: String,
+    instance: String,
+}
+
+impl Teller {
+    async fn run(self, mut incoming: mpsc::Receiver<Sentence>) {
+        let mut ledger = Ledger::default();
+        loop {
+            let wakes = async {
+                match ledger.wakes() {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                heard = incoming.recv() => {
+                    let Some((said, about, kind, at)) = heard else { return };
+                    ledger.hear(said, about, kind, at);
+                }
+                () = wakes => {}
+            }
+            for (said, telling) in ledger.due() {
+                match self.tell(&said, &telling).await {
+                    Ok(event) => ledger.told_by(&said, event),
+                    Err(error) => {
+                        tracing::warn!(
+                            reason = said.reason,
+                            error = chain(&error),
+                            "cannot send an event"
+                        );
+                    }
+                }
+            }
         }
     }
 
-    fn is_news(&self, said: Said, now: Instant) -> bool {
-        let mut known = self.said.lock();
-        if known.len() >= BUFFER {
-            known.retain(|_, at| now.duration_since(*at) < QUIET);
-        }
-        match known.get(&said) {
-            Some(at) if now.duration_since(*at) < QUIET => false,
-            _ => {
-                known.insert(said, now);
-                true
+    /// The name of the Event that tells of it now.
+    async fn tell(&self, said: &Said, telling: &Telling) -> Result<String, kube::Error> {
+        let namespace = telling.about.namespace.as_deref().unwrap_or("default");
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        if let Some(name) = &telling.event {
+            let series = json!({ "count": telling.count, "lastObservedTime": MicroTime(telling.last) });
+            let patch = Patch::Merge(json!({ "series": series }));
+            match events.patch(name, &PatchParams::default(), &patch).await {
+                Ok(_) => return Ok(name.clone()),
+                // The API server keeps events for an hour.
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => return Err(error),
             }
+        }
+        let event = self.build(said, telling);
+        events.create(&PostParams::default(), &event).await?;
+        Ok(event.metadata.name.unwrap_or_default())
+    }
+
+    fn build(&self, said: &Said, telling: &Telling) -> Event {
+        let about = telling.about.clone();
+        let object = about.name.as_deref().unwrap_or(&self.controller);
+        Event {
+            metadata: ObjectMeta {
+                // As Kubernetes' own are called.
+                name: Some(format!("{object}.{:x}", telling.last.as_nanosecond())),
+                namespace: about.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            action: Some("Reconcile".to_owned()),
+            reason: Some(said.reason.to_owned()),
+            note: Some(said.note.clone()),
+            type_: Some(telling.kind.to_owned()),
+            event_time: Some(MicroTime(telling.last)),
+            reporting_controller: Some(self.controller.clone()),
+            reporting_instance: Some(self.instance.clone()),
+            regarding: Some(about),
+            ..Event::default()
         }
     }
 }
@@ -150,25 +200,5 @@ mod tests {
     fn a_long_note_is_cut_between_characters() {
         let note = truncated("ä".repeat(1_000));
         assert!(note.len() <= 1_024 && note.ends_with('…'));
-    }
-
-    #[tokio::test]
-    async fn the_same_sentence_is_said_once_in_a_while() {
-        let (outgoing, _incoming) = mpsc::channel(8);
-        let events = Events {
-            outgoing,
-            said: std::sync::Arc::default(),
-            metrics: Metrics::default(),
-        };
-        let said = |note: &str| Said {
-            uid: "u".into(),
-            reason: "R",
-            note: note.into(),
-        };
-        let now = Instant::now();
-        assert!(events.is_news(said("a"), now));
-        assert!(!events.is_news(said("a"), now + QUIET / 2));
-        assert!(events.is_news(said("b"), now));
-        assert!(events.is_news(said("a"), now + QUIET));
     }
 }

@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod queue;
 pub mod run;
 pub mod scrape;
+mod series;
 pub mod serve;
 pub mod watch;
 

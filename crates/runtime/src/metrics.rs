@@ -41,7 +41,7 @@ pub struct Metrics {
     pub queue_depth: Family<ControllerLabels, Gauge>,
     pub watch_errors: Family<WatchLabels, Counter>,
     pub writes: Family<WriteLabels, Counter>,
-    pub events_suppressed: Counter,
+    pub events_dropped: Counter,
     pub leading: Gauge,
 }
 
@@ -61,7 +61,7 @@ impl Default for Metrics {
             queue_depth: Family::default(),
             watch_errors: Family::default(),
             writes: Family::default(),
-            events_suppressed: Counter::default(),
+            events_dropped: Counter::default(),
             leading: Gauge::default(),
         };
         metrics.register(|registry| {
@@ -87,9 +87,9 @@ impl Default for Metrics {
                 metrics.writes.clone(),
             );
             registry.register(
-                "events_suppressed",
-                "Events not sent because the same one was sent lately",
-                metrics.events_suppressed.clone(),
+                "events_dropped",
+                "Events not sent because too many others wait to be sent",
+                metrics.events_dropped.clone(),
             );
             registry.register("leading", "1 while this replica leads", metrics.leading.clone());
         });

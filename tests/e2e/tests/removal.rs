@@ -61,18 +61,25 @@ fn a_deleted_nodeset_whose_workers_never_registered_goes() -> Result<()> {
     // Admission only warns of what a newer Slurm may know; this one's slurmd ends with an error.
     let values = json!({ "nodesets": { "cpu": { "replicas": 2, "extraConf": "NoSuchParameter=1" } } });
     let slurm = Slurm::install("stillborn", &values.to_string())?;
-    eventually("workers that do not start", || {
-        let told = slurm.get(&[NODESET])?["status"]["conditions"].to_string();
-        ensure!(told.contains("container slurmd CrashLoopBackOff"), "{told}");
-        Ok(())
-    })?;
-    // slurmrestd may still be starting, which is told first.
+    let told = slurm.wait_condition(NODESET, "Degraded", "True", "DaemonEnded")?;
+    ensure!(
+        told.contains("pod slurm-worker-cpu-") && told.contains("container slurmd ended"),
+        "{told}"
+    );
+    ensure!(told.contains("NoSuchParameter"), "slurmd is not quoted: {told}");
     eventually("the columns that tell of it", || {
         let shown = slurm.space.kubectl(&["get", NODESET])?;
         ensure!(
-            shown.contains("AVAILABLE") && shown.contains("False") && shown.contains("Starting"),
+            shown.contains("False") && shown.contains("DaemonEnded"),
             "{shown}"
         );
+        Ok(())
+    })?;
+    eventually("an event that tells of it", || {
+        let events = slurm
+            .space
+            .kubectl(&["get", "events", "--field-selector=reason=DaemonEnded"])?;
+        ensure!(events.contains("NoSuchParameter"), "{events}");
         Ok(())
     })?;
     slurm.space.kubectl(&["delete", NODESET, "--wait=false"])?;

@@ -333,3 +333,46 @@ fn a_scheduled_update_happens_in_its_window() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn a_window_that_slurm_refuses_is_told_of_again_and_again() -> Result<()> {
+    let slurm = Slurm::install_ready("no-window", "nodesets: { cpu: { replicas: 1 } }", 1)?;
+    let strategy = |flags: &[&str]| -> Result<()> {
+        let update = json!({ "startTime": in_seconds(3_600)?, "duration": "30m", "flags": flags });
+        let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": update });
+        slurm.patch(NODESET, &json!({ "spec": { "updateStrategy": strategy } }))
+    };
+    strategy(&["NO_SUCH_FLAG"])?;
+    let told = slurm.wait_condition(NODESET, "ReservationCreated", "Unknown", "ReservationFailed")?;
+    ensure!(
+        told.contains("updateStrategy.scheduledUpdate") && told.contains("again"),
+        "{told}"
+    );
+    // One event that counts, as those of Kubernetes do.
+    let counted = eventually("a count of the attempts", || {
+        let events = slurm.get(&["events", "--field-selector=reason=ReservationFailed"])?;
+        let events = events["items"].as_array().cloned().unwrap_or_default();
+        let [event] = events.as_slice() else {
+            anyhow::bail!("{} events", events.len());
+        };
+        let message = event["message"].as_str().unwrap_or_default();
+        ensure!(message.contains("SlurmOperatorMaint-slurm-worker-cpu"), "{event}");
+        let count = event["series"]["count"].as_u64().unwrap_or(1);
+        ensure!(count >= 3, "{event}");
+        ensure!(
+            event["series"]["lastObservedTime"].as_str() > event["eventTime"].as_str(),
+            "{event}"
+        );
+        Ok(count)
+    })?;
+    let shown = slurm.space.kubectl(&["describe", NODESET])?;
+    let line = shown.lines().find(|line| line.contains("ReservationFailed  "));
+    ensure!(
+        line.is_some_and(|line| line.contains("(x")),
+        "counted {counted}, but {shown}"
+    );
+
+    strategy(&[])?;
+    slurm.wait_condition(NODESET, "ReservationCreated", "True", "Created")?;
+    Ok(())
+}

@@ -33,6 +33,11 @@ fn scale_in_waits_for_the_jobs_and_keeps_the_worker_whose_job_is_longest() -> Re
     }
     let told = slurm.wait_condition(NODESET, "Progressing", "True", "Draining")?;
     ensure!(told.contains("3 leaving workers"), "{told}");
+    let shown = slurm.space.kubectl(&["get", NODESET])?;
+    ensure!(
+        shown.contains("Draining"),
+        "the columns do not tell of it: {shown}"
+    );
 
     // One job ends, one worker goes.
     slurm.open("cpu-3")?;

@@ -79,10 +79,24 @@ pub fn build_template(validated: &Validated) -> Template {
     if !spec.oversubscribe_node {
         keep_apart(&mut pod_spec);
     }
+    let inputs = inputs(nodeset, validated, &pod_spec);
+    tell_last_words(&mut pod_spec);
     Template {
-        inputs: inputs(nodeset, validated, &pod_spec),
+        inputs,
         metadata,
         spec: pod_spec,
+    }
+}
+
+/// Has Kubernetes quote the log of a slurmd that ended with an error. That shapes what is told and not the worker, so it
+/// is no part of its revision: workers at work are not replaced for it.
+fn tell_last_words(pod_spec: &mut Value) {
+    let containers = pod_spec.get_mut("containers").and_then(Value::as_array_mut);
+    let is_slurmd = |found: &&mut Value| found.get("name").is_some_and(|name| name == container::SLURMD);
+    if let Some(Value::Object(slurmd)) = containers.into_iter().flatten().find(is_slurmd) {
+        slurmd
+            .entry("terminationMessagePolicy")
+            .or_insert_with(|| json!("FallbackToLogsOnError"));
     }
 }
 
@@ -372,4 +386,24 @@ pub fn build_ssh_config(nodeset: &NodeSet) -> Result<Option<Desired<ConfigMap>>,
     Ok(Some(Desired::new(
         json!({ "metadata": metadata, "data": { file::SSHD_CONFIG: text } }),
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn kubernetes_quotes_slurmd_unless_the_user_wants_it_otherwise() {
+        let policy = |slurmd: Value| {
+            let mut spec = json!({ "containers": [{ "name": "other" }, slurmd] });
+            tell_last_words(&mut spec);
+            assert_eq!(spec["containers"][0], json!({ "name": "other" }));
+            spec["containers"][1]["terminationMessagePolicy"].clone()
+        };
+        assert_eq!(policy(json!({ "name": "slurmd" })), "FallbackToLogsOnError");
+        let own = json!({ "name": "slurmd", "terminationMessagePolicy": "File" });
+        assert_eq!(policy(own), "File");
+    }
 }

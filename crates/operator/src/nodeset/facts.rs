@@ -8,7 +8,10 @@ use std::{
 use jiff::Timestamp;
 use keelson_api::nodeset::{ClaimRetentionPolicy, DrainTimeoutAction, ScalingMode};
 
-use crate::slurm::facts::{NodeName, Slurm};
+use crate::{
+    problem::Problem,
+    slurm::facts::{NodeName, Slurm},
+};
 
 /// Everything that `plan` looks at.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,7 +141,7 @@ pub struct PodFacts {
     /// Nobody is in charge of it, but it is one of ours by its labels and its name.
     pub orphan: bool,
     /// What keeps it from being ready, where Kubernetes says.
-    pub trouble: Option<String>,
+    pub trouble: Option<Problem>,
 }
 
 /// A claim of a worker.

@@ -7,6 +7,7 @@ mod build;
 mod claims;
 mod error;
 mod facts;
+mod findings;
 mod observe;
 pub(crate) mod perceive;
 mod placement;
@@ -20,8 +21,8 @@ mod window;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use keelson_api::{
-    NodeSet,
-    well_known::{event, finalizer, label},
+    NodeSet, NodeSetStatus,
+    well_known::{condition, event, finalizer, label},
 };
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use kube::ResourceExt;
@@ -244,6 +245,11 @@ async fn write_status(
     seen: &status::Seen<'_>,
 ) -> Result<(), Error> {
     let status = status::compute(nodeset, seen);
+    if let Some(Problem { reason, message }) = findings::troubled(seen.observed)
+        && is_news(&nodeset.status.clone().unwrap_or_default(), &status, reason)
+    {
+        context.events.warning(nodeset.as_ref(), reason, message);
+    }
     let written = writer
         .apply_status(nodeset.as_ref(), &json!(nodeset.status), &json!(status))
         .await
@@ -252,6 +258,16 @@ async fn write_status(
         context.caches.nodesets.upsert(written);
     }
     Ok(())
+}
+
+/// Whether this is shown as trouble from now on. How many workers have it changes all the time, and is no news.
+fn is_news(before: &NodeSetStatus, now: &NodeSetStatus, reason: &str) -> bool {
+    let shows = |status: &NodeSetStatus| {
+        status.conditions.iter().any(|known| {
+            known.type_ == condition::DEGRADED && known.status == "True" && known.reason == reason
+        })
+    };
+    shows(now) && !shows(before)
 }
 
 #[cfg(test)]

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use keelson_api::{
     NodeSet, NodeSetStatus,
     nodeset::ScalingMode,
-    well_known::{app, condition, label, reason},
+    well_known::{app, label},
 };
 use kube::ResourceExt;
 use slurm_rest::node::NodeBase;
 
-use super::facts::{Fit, Observed, Phase, Plan, Wait, Why};
+use super::{
+    facts::{Fit, Observed, Phase, Plan},
+    findings::findings,
+};
 use crate::{
     conditions::{self, Finding},
     problem::Problem,
@@ -132,136 +135,4 @@ fn hostlist(observed: &Observed) -> Option<String> {
     let names = observed.pods.iter().map(|pod| pod.node.0.as_str());
     let list = slurm_rest::Hostlist::from_names(names).ok()?;
     (!list.is_empty()).then(|| list.to_string())
-}
-
-fn findings(
-    observed: &Observed,
-    plan: &Plan,
-    problem: Option<&Problem>,
-    desired: usize,
-    available: usize,
-) -> Vec<Finding> {
-    let workers = format!("{} of {desired} workers available", available.min(desired));
-    let ready = match problem {
-        Some(problem) => Finding::new(condition::READY, false, problem.reason, problem.message.clone()),
-        None if available >= desired => Finding::new(condition::READY, true, reason::AS_SPECIFIED, workers),
-        None => Finding::new(
-            condition::READY,
-            false,
-            reason::STARTING,
-            starting(observed, workers),
-        ),
-    };
-    let old = observed
-        .pods
-        .iter()
-        .filter(|pod| pod.revision != observed.set.revision)
-        .count();
-    let progressing = if observed.set.paused {
-        Finding::new(
-            condition::PROGRESSING,
-            false,
-            reason::PAUSED,
-            "paused by a person: spec.paused=false goes on",
-        )
-    } else if !plan.waits.is_empty() {
-        Finding::new(
-            condition::PROGRESSING,
-            true,
-            reason::DRAINING,
-            describe(&plan.waits),
-        )
-    } else if old > 0 {
-        let message = format!("{old} workers are of an older revision");
-        Finding::new(condition::PROGRESSING, true, reason::ROLLING_OUT, message)
-    } else if observed.pods.len() != desired {
-        let message = format!("{} workers exist, {desired} are wanted", observed.pods.len());
-        Finding::new(condition::PROGRESSING, true, reason::SCALING, message)
-    } else {
-        Finding::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
-    };
-    let degraded = match (problem, &observed.slurm) {
-        (Some(problem), _) => {
-            Finding::new(condition::DEGRADED, true, problem.reason, problem.message.clone())
-        }
-        (None, Slurm::Unknown { why }) => {
-            let message = format!("{why}; nothing that could end a job is done until Slurm answers");
-            Finding::new(condition::DEGRADED, true, reason::SLURM_UNREACHABLE, message)
-        }
-        (None, Slurm::Known { .. }) => Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
-    };
-    vec![ready, progressing, degraded]
-}
-
-/// One of the workers that do not come up, with the reason; the others have mostly the same.
-fn starting(observed: &Observed, workers: String) -> String {
-    let mut troubled = observed
-        .pods
-        .iter()
-        .filter_map(|pod| Some((pod.name.as_str(), pod.trouble.as_deref()?)));
-    let Some((pod, trouble)) = troubled.next() else {
-        return workers;
-    };
-    let others = match troubled.count() {
-        0 => String::new(),
-        more => format!(" (and {more} more)"),
-    };
-    format!("{workers}; pod {pod}{others}: {trouble}")
-}
-
-/// What is waited for, with counts and the longest end.
-fn describe(waits: &[Wait]) -> String {
-    let count = |of: fn(&Why) -> bool| waits.iter().filter(|wait| of(&wait.why)).count();
-    let busy = count(|why| matches!(why, Why::Jobs { .. }));
-    let silent = count(|why| matches!(why, Why::SlurmUnknown));
-    let reading = count(|why| matches!(why, Why::Reading));
-    let suspect = count(|why| matches!(why, Why::SuspectLoss));
-    let mut parts = Vec::new();
-    if busy > 0 {
-        let ends = waits.iter().filter_map(|wait| match wait.why {
-            Why::Jobs { until } => Some(until),
-            _ => None,
-        });
-        let ends: Option<Vec<_>> = ends.collect();
-        let until = match ends.and_then(|ends| ends.into_iter().max()) {
-            Some(latest) => format!("until {latest} at the latest"),
-            None => "without a known end: spec.drain.timeout would set one".to_owned(),
-        };
-        let first = waits.iter().find(|wait| matches!(wait.why, Why::Jobs { .. }));
-        let first = first.map_or("", |wait| wait.node.0.as_str());
-        parts.push(format!(
-            "jobs are running on {busy} leaving workers, such as {first}, {until}"
-        ));
-    }
-    let wanted: Vec<u64> = waits
-        .iter()
-        .filter_map(|wait| match &wait.why {
-            Why::Wanted { jobs } => Some(jobs.clone()),
-            _ => None,
-        })
-        .flatten()
-        .collect();
-    if let Some(first) = wanted.first() {
-        let node = waits.iter().find(|wait| matches!(wait.why, Why::Wanted { .. }));
-        let node = node.map_or("", |wait| wait.node.0.as_str());
-        parts.push(format!(
-            "{} pending jobs, such as {first}, insist on leaving workers, such as {node}: cancel them, have them take any node \
-             (`scontrol update job={first} reqnodelist=`), or keep the worker",
-            wanted.len()
-        ));
-    }
-    if silent > 0 {
-        parts.push(format!("Slurm does not answer about {silent} leaving workers"));
-    }
-    if reading > 0 {
-        parts.push(format!("{reading} workers are being drained"));
-    }
-    if suspect > 0 {
-        let first = waits.iter().find(|wait| matches!(wait.why, Why::SuspectLoss));
-        let first = first.map_or("", |wait| wait.pod.as_str());
-        parts.push(format!(
-            "Slurm does not know {suspect} leaving workers, such as {first}, nor most of the others: they never registered (the log of slurmd says why), or Slurm lost its state while jobs run on them; delete their pods by hand if no job does"
-        ));
-    }
-    parts.join("; ")
 }

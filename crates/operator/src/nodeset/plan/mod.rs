@@ -185,4 +185,4 @@ mod promises;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

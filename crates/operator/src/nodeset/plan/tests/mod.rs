@@ -103,7 +103,7 @@ pub fn node(words: &str) -> SlurmNode {
     }
 }
 
-fn slurm(states: &[&str]) -> Slurm {
+pub fn slurm(states: &[&str]) -> Slurm {
     let nodes = states.iter().enumerate().filter(|(_, words)| !words.is_empty());
     Slurm::Known {
         nodes: nodes
@@ -112,7 +112,7 @@ fn slurm(states: &[&str]) -> Slurm {
     }
 }
 
-fn observed(set: SetFacts, pods: Vec<PodFacts>, slurm: Slurm) -> Observed {
+pub fn observed(set: SetFacts, pods: Vec<PodFacts>, slurm: Slurm) -> Observed {
     Observed {
         set,
         pods,
