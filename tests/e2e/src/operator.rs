@@ -1,20 +1,51 @@
 //! The test cluster's own operator, for tests that need it killed or out of the way.
 
-use anyhow::{Result, ensure};
+use std::process::Command;
 
-use crate::{eventually, kubectl};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
-/// Ends the operator's processes without a word to them; Kubernetes starts others.
+use crate::{eventually, get, kubectl, run};
+
+const HOME: &str = "--namespace=slurm-operator";
+
+const SELECTOR: &str = "--selector=app.kubernetes.io/name=slurm-operator";
+
+/// Ends the operator's processes with SIGKILL, as a machine's failure would, and takes their pods away: others are made at
+/// once, where a restarted container would wait longer each time. They lead when the Lease of the dead has run out.
 pub fn kill() -> Result<()> {
-    kubectl(&[
-        "--namespace=slurm-operator",
-        "delete",
-        "pods",
-        "--selector=app.kubernetes.io/name=slurm-operator",
-        "--grace-period=0",
-        "--force",
-    ])
-    .map(drop)
+    let pods = get(&[HOME, "pods", SELECTOR])?;
+    let items = pods.get("items").and_then(Value::as_array);
+    for pod in items.into_iter().flatten() {
+        let text = |pointer| pod.pointer(pointer).and_then(Value::as_str);
+        let (name, uid) = text("/metadata/name")
+            .zip(text("/metadata/uid"))
+            .context("a pod without a name")?;
+        kill_pod(name, uid)?;
+    }
+    Ok(())
+}
+
+/// The same for one replica.
+pub fn kill_pod(name: &str, uid: &str) -> Result<()> {
+    let processes = processes(uid)?;
+    if !processes.is_empty() {
+        // One may have ended by itself meanwhile.
+        let _ = run(Command::new("kill").arg("-9").args(&processes));
+    }
+    kubectl(&[HOME, "delete", "pod", name, "--grace-period=0", "--force"]).map(drop)
+}
+
+/// The operator's processes in a pod. The nodes of the test cluster share the machine's process table with us.
+fn processes(pod: &str) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        if read("cgroup").contains(&format!("/pod{pod}/")) && read("comm").trim() == "keelson" {
+            found.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(found)
 }
 
 /// The operator stands still while this lives.
@@ -27,13 +58,7 @@ impl Stopped {
         scale(0)?;
         let stopped = Self;
         eventually("the operator's end", || {
-            let pods = kubectl(&[
-                "--namespace=slurm-operator",
-                "get",
-                "pods",
-                "--selector=app.kubernetes.io/name=slurm-operator",
-                "--output=name",
-            ])?;
+            let pods = kubectl(&[HOME, "get", "pods", SELECTOR, "--output=name"])?;
             ensure!(pods.is_empty(), "{pods}");
             Ok(())
         })?;
@@ -49,7 +74,7 @@ impl Drop for Stopped {
 
 fn scale(replicas: u8) -> Result<()> {
     kubectl(&[
-        "--namespace=slurm-operator",
+        HOME,
         "scale",
         "deployment/slurm-operator",
         &format!("--replicas={replicas}"),
