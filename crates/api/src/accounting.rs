@@ -64,7 +64,8 @@ pub struct AccountingSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_config: Option<ExternalConfig>,
 
-    /// Changes to the slurmdbd container; fields of a core/v1 Container.
+    /// Changes to the slurmdbd container; fields of a core/v1 Container. Its `image` must be written, here or in
+    /// `template`, unless `external`: there is no default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmdbd: Option<RawObject>,
 

@@ -89,7 +89,8 @@ pub struct ControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<HighAvailability>,
 
-    /// Changes to the slurmctld container; fields of a core/v1 Container.
+    /// Changes to the slurmctld container; fields of a core/v1 Container. Its `image` must be written, here or in
+    /// `template`, unless `external`: there is no default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmctld: Option<RawObject>,
 
@@ -97,11 +98,13 @@ pub struct ControllerSpec {
     #[serde(default)]
     pub inplace_reconfigure: bool,
 
-    /// Changes to the sidecar that runs `scontrol reconfigure`; used with `inplaceReconfigure`.
+    /// Changes to the sidecar that runs `scontrol reconfigure`; used with `inplaceReconfigure`, and then its `image` must be
+    /// written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconfigure: Option<RawObject>,
 
-    /// Changes to the sidecar that prints slurmctld's log.
+    /// Changes to the sidecar that prints slurmctld's log; fields of a core/v1 Container. Its `image` must be written, too:
+    /// any with `sh`, `mkfifo` and `cat` will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logfile: Option<RawObject>,
 

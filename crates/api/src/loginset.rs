@@ -51,11 +51,13 @@ pub struct LoginSetSpec {
     #[serde(default = "defaults::one")]
     pub replicas: i32,
 
-    /// Changes to the login container; fields of a core/v1 Container.
+    /// Changes to the login container; fields of a core/v1 Container. Its `image` must be written, here or in
+    /// `template`: there is no default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<RawObject>,
 
-    /// Changes to the init container that puts keys and configuration in place.
+    /// Changes to the init container that puts keys and configuration in place; fields of a core/v1 Container. Its `image`
+    /// must be written, too; that of `login` will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initconf: Option<RawObject>,
 

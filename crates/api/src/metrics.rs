@@ -33,13 +33,11 @@ pub struct ServiceMonitor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// How often every endpoint is scraped unless it says otherwise.
+    /// How often every endpoint is scraped unless it says otherwise, such as `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = PROMETHEUS_DURATION))]
     pub interval: Option<String>,
     /// How long a scrape may take unless the endpoint says otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = PROMETHEUS_DURATION))]
     pub scrape_timeout: Option<String>,
     /// Paths to scrape; jobs, nodes, partitions and scheduler when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,16 +51,10 @@ pub struct ServiceMonitor {
 pub struct MetricsEndpoint {
     /// HTTP path.
     pub path: String,
-    /// How often it is scraped.
+    /// How often it is scraped, such as `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = PROMETHEUS_DURATION))]
     pub interval: Option<String>,
     /// How long a scrape may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = PROMETHEUS_DURATION))]
     pub scrape_timeout: Option<String>,
 }
-
-/// The Prometheus operator's notation of durations.
-const PROMETHEUS_DURATION: &str =
-    "^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$";

@@ -36,7 +36,8 @@ pub struct RestApiSpec {
     #[serde(default = "defaults::one")]
     pub replicas: i32,
 
-    /// Changes to the slurmrestd container; fields of a core/v1 Container.
+    /// Changes to the slurmrestd container; fields of a core/v1 Container. Its `image` must be written, here or in
+    /// `template`: there is no default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmrestd: Option<RawObject>,
 

@@ -281,12 +281,9 @@ impl JsonSchema for Quantity {
     fn inline_schema() -> bool {
         true
     }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "anyOf": [{ "type": "integer" }, { "type": "string" }],
-            "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
-        })
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        // The API server's refusal by a pattern names the pattern and no remedy.
+        IntOrString::json_schema(generator)
     }
 }
 

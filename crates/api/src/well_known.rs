@@ -105,7 +105,7 @@ pub mod annotation {
     pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
     /// Any of the six kinds, by a person: `"true"` skips drains and waits while the object is deleted.
     pub const FORCE_DELETE: &str = "keelson.dev/force-delete";
-    /// Any of the six kinds, by a person: `"true"` stops everything but status.
+    /// NodeSet, by a person: `"true"` is the same as `spec.paused`.
     pub const PAUSED: &str = "keelson.dev/paused";
     /// Worker pod, by us: why we drain it, written before the first Slurm call so that a restart knows the cause.
     pub const DRAIN_CAUSE: &str = "keelson.dev/drain-cause";
@@ -198,8 +198,6 @@ pub mod reason {
     pub const PAUSED: &str = "Paused";
     /// Terminating: objects that use this one still exist.
     pub const IN_USE: &str = "InUse";
-    /// Progressing: a key changed and takes effect when no job runs.
-    pub const KEY_CHANGE_PENDING: &str = "KeyChangePending";
     /// Token: the Secret holds a valid token.
     pub const ISSUED: &str = "Issued";
     /// Token: its lifetime is over and it is not to be refreshed.

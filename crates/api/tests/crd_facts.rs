@@ -255,6 +255,7 @@ fn subresources_are_the_peers(
 #[case("LoginSet", "", &["sssdConfRef must be set, or sssd.enabled must be false"])]
 #[case("NodeSet", "", &[])]
 #[case("NodeSet", "/properties/ssh", &["sssdConfRef must be set, or sssd.enabled must be false"])]
+#[case("NodeSet", "/properties/partition", &["config must be one line"])]
 #[case("NodeSet", "/properties/updateStrategy",
     &["scheduledUpdate.startTime and scheduledUpdate.duration are required when type is ScheduledUpdate"])]
 #[case("RestApi", "", &[])]
@@ -284,7 +285,7 @@ fn guards_optional_fields(schema: &Value, rule: &str) {
             .chars()
             .take_while(|c| c.is_alphanumeric() || *c == '.')
             .collect::<String>();
-        let path = path.trim_end_matches(".size");
+        let path = path.trim_end_matches(".size").trim_end_matches(".contains");
         let mut schema = schema;
         let mut so_far = "self".to_owned();
         for name in path.split('.').skip(1) {

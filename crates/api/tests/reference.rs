@@ -16,7 +16,8 @@ const HEAD: &str = "\
 # Fields of the API
 
 Group `slinky.slurm.net`, version `v1beta1`. Made from the types; what is refused beyond the types is in
-[What is checked](../explanation/admission.md).
+[What is checked](../explanation/admission.md), and what the conditions say in [Conditions](conditions.md). Without the chart,
+each container's `image` must be written: [Without the chart](../how-to/manifests.md) has a whole cluster.
 ";
 
 #[test]
@@ -35,7 +36,12 @@ fn render() -> String {
     for crd in keelson_api::crds().unwrap() {
         let names = &crd.spec.names;
         let _ = write!(page, "\n## {}\n", names.kind);
-        let short = names.short_names.iter().flatten().cloned();
+        // The peer lists some plurals among the short names.
+        let short = names
+            .short_names
+            .iter()
+            .flatten()
+            .filter(|name| **name != names.plural);
         let short: Vec<String> = short.map(|name| format!("`{name}`")).collect();
         let _ = write!(
             page,

@@ -18,6 +18,7 @@ use slurm_conf::node_conf;
 use slurm_conf::slurm_conf::{ControllerHost, NodeSet, Partition, SlurmConf};
 use slurm_conf::sshd_config::{self, Role};
 use slurm_conf::syntax::{Statement, parse};
+use slurm_conf::vocabulary;
 
 /// A list that is read means the same when it is written and read again, and when its names are compressed.
 pub fn hostlist(input: &[u8]) -> bool {
@@ -150,6 +151,9 @@ fn means_the_same_again(file: File, text: &str) -> bool {
     let Ok(document) = parse(file, text, &BTreeMap::new()) else {
         return false;
     };
+    for note in vocabulary::notes(file, &document) {
+        assert!(!note.to_string().is_empty(), "{note:?}");
+    }
     let lines: Result<Vec<_>, _> = document.statements.iter().map(Statement::encode).collect();
     let Ok(lines) = lines else { return false };
     let again = parse(file, &lines.join("\n"), &BTreeMap::new()).expect("what is written can be read");

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use keelson_api::well_known::{condition, reason};
 
+use crate::problem::Problem;
+
 /// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
@@ -50,6 +52,22 @@ impl Finding {
             reason,
             message: message.into(),
         }
+    }
+
+    /// No change is on its way.
+    pub fn settled() -> Self {
+        Self::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
+    }
+
+    /// What the three conditions of every kind say while a problem keeps everything from being done.
+    pub fn blocked(problem: &Problem) -> Vec<Self> {
+        let Problem { reason, message } = problem;
+        let waiting = "nothing is changed until that is repaired";
+        vec![
+            Self::new(condition::READY, false, reason, message.clone()),
+            Self::new(condition::PROGRESSING, false, reason, waiting),
+            Self::new(condition::DEGRADED, true, reason, message.clone()),
+        ]
     }
 }
 

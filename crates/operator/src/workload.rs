@@ -68,6 +68,22 @@ impl Workload {
         }
         Finding::new(condition::READY, holds, reason::AS_SPECIFIED, message)
     }
+
+    /// Whether pods are on their way up, or are being replaced.
+    pub fn progress(self, daemon: &str, wanted: i32) -> Finding {
+        let (reason, missing) = if self.ready < wanted {
+            (reason::STARTING, wanted - self.ready)
+        } else if self.updated < wanted {
+            (reason::ROLLING_OUT, wanted - self.updated)
+        } else {
+            return Finding::settled();
+        };
+        let message = match reason {
+            reason::STARTING => format!("{missing} {daemon} starting"),
+            _ => format!("{missing} {daemon} to be replaced by those of the newest form"),
+        };
+        Finding::new(condition::PROGRESSING, true, reason, message)
+    }
 }
 
 #[cfg(test)]
@@ -110,6 +126,31 @@ mod tests {
         let status = json!({ "observedGeneration": 1, "replicas": 2, "readyReplicas": ready, "updatedReplicas": updated });
         let found = deployment(1, &status).readiness("x", 2, &[stuck("a"), stuck("b")]);
         assert_eq!(found, Finding::new(condition::READY, holds, reason, message));
+    }
+
+    #[rstest]
+    #[case::starting(1, 1, true, reason::STARTING, "1 x starting")]
+    #[case::old_ones(
+        2,
+        1,
+        true,
+        reason::ROLLING_OUT,
+        "1 x to be replaced by those of the newest form"
+    )]
+    #[case::settled(2, 2, false, reason::AS_SPECIFIED, "")]
+    fn progress_tells_how_many_are_on_their_way(
+        #[case] ready: i32,
+        #[case] updated: i32,
+        #[case] holds: bool,
+        #[case] reason: &'static str,
+        #[case] message: &str,
+    ) {
+        let status = json!({ "observedGeneration": 1, "replicas": 2, "readyReplicas": ready, "updatedReplicas": updated });
+        let found = deployment(1, &status).progress("x", 2);
+        assert_eq!(
+            found,
+            Finding::new(condition::PROGRESSING, holds, reason, message)
+        );
     }
 
     #[test]

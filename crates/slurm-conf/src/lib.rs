@@ -44,3 +44,4 @@ pub mod sshd_config;
 pub mod syntax;
 pub mod topology;
 pub mod value;
+pub mod vocabulary;

@@ -251,6 +251,24 @@ fn takes(key: &str) -> Option<Takes> {
     known.map(|(_, takes)| *takes)
 }
 
+/// The names of the known parameters.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().map(|(name, _)| *name)
+}
+
+/// Whether a parameter is known.
+pub(crate) fn is_known(key: &str) -> bool {
+    takes(key).is_some()
+}
+
+/// The largest value of a parameter that is a number.
+pub(crate) fn most(key: &str) -> Option<u64> {
+    match takes(key)? {
+        Takes::Number(most) => Some(most),
+        Takes::Text | Takes::List | Takes::Word(_) | Takes::Nothing { .. } => None,
+    }
+}
+
 fn judge(key: &str, value: &str) -> Option<Fault> {
     match takes(key)? {
         Takes::Text | Takes::List => None,
@@ -276,7 +294,7 @@ fn judge(key: &str, value: &str) -> Option<Fault> {
 }
 
 /// A number as Slurm reads it: decimal, `0x…` or `0…`, with a `k` behind where it is a wide one.
-fn is_number(text: &str, most: u64) -> bool {
+pub(crate) fn is_number(text: &str, most: u64) -> bool {
     if ["UNLIMITED", "INFINITE"]
         .iter()
         .any(|word| word.eq_ignore_ascii_case(text))

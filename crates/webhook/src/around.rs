@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use kube::{Resource, ResourceExt as _};
 
@@ -36,6 +37,8 @@ pub enum Lookup<T> {
 /// Everything around one object: its namespace as the watches know it, and what was read for it.
 #[derive(Debug, Clone, Default)]
 pub struct Around {
+    /// When this was collected.
+    pub now: Option<Timestamp>,
     /// Whether the lists below are whole: without rights to watch, or just after the start, they are not, and that
     /// something is not in them says nothing.
     pub known: bool,
@@ -76,6 +79,12 @@ fn by_name<'a, K: Resource>(objects: &'a [Arc<K>], name: &str) -> Option<&'a K> 
         .map(AsRef::as_ref)
 }
 
+/// Whether an object can have this name. It becomes part of a path.
+pub fn is_object_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(plain)
+}
+
 /// The names of some objects for a sentence: `a, b, c and 4 more`.
 pub fn listed<K: Resource>(objects: &[&Arc<K>]) -> String {
     const SHOWN: usize = 3;
@@ -88,5 +97,25 @@ pub fn listed<K: Resource>(objects: &[&Arc<K>]) -> String {
     match objects.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("files", true)]
+    #[case("my.files-2", true)]
+    #[case("", false)]
+    #[case("..", false)]
+    #[case("../secrets/key", false)]
+    #[case("a/b", false)]
+    #[case("a?watch=true", false)]
+    #[case("a%2fb", false)]
+    fn a_name_stays_within_its_place_in_the_path(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(is_object_name(name), expected);
     }
 }

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures::{FutureExt as _, future::join_all};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
-use keelson_runtime::{Cache, watch::Watches};
+use keelson_runtime::{Cache, clock::Clock, watch::Watches};
 use kube::{Api, Client, Resource, ResourceExt, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
-use crate::around::{Around, Lookup, Needs};
+use crate::around::{Around, Lookup, Needs, is_object_name};
 
 /// Index of the watched objects.
 const NAMESPACE: &str = "namespace";
@@ -75,6 +75,7 @@ impl Caches {
 pub struct Cluster {
     client: Client,
     caches: Caches,
+    clock: Clock,
 }
 
 impl fmt::Debug for Cluster {
@@ -87,7 +88,11 @@ impl fmt::Debug for Cluster {
 
 impl Cluster {
     pub fn new(client: Client, caches: Caches) -> Self {
-        Self { client, caches }
+        Self {
+            client,
+            caches,
+            clock: Clock::system(),
+        }
     }
 
     /// What surrounds an object in this namespace, with what its review needs.
@@ -97,6 +102,7 @@ impl Cluster {
         let claims = self.read_all(namespace, claims, access_modes);
         let (config_maps, claims) = tokio::join!(config_maps, claims);
         Around {
+            now: Some(self.clock.now()),
             known: self.caches.are_whole(),
             accountings: self.caches.accountings.find(NAMESPACE, namespace),
             controllers: self.caches.controllers.find(NAMESPACE, namespace),
@@ -158,11 +164,6 @@ where
     Lookup::Unknown
 }
 
-fn is_object_name(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(plain)
-}
-
 fn files(map: ConfigMap) -> BTreeMap<String, String> {
     let binary = map
         .binary_data
@@ -174,24 +175,4 @@ fn files(map: ConfigMap) -> BTreeMap<String, String> {
 
 fn access_modes(claim: PersistentVolumeClaim) -> Vec<String> {
     claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("files", true)]
-    #[case("my.files-2", true)]
-    #[case("", false)]
-    #[case("..", false)]
-    #[case("../secrets/key", false)]
-    #[case("a/b", false)]
-    #[case("a?watch=true", false)]
-    #[case("a%2fb", false)]
-    fn a_name_stays_within_its_place_in_the_path(#[case] name: &str, #[case] expected: bool) {
-        assert_eq!(is_object_name(name), expected);
-    }
 }

@@ -22,6 +22,7 @@ use slurm_conf::{
     syntax::{Document, Statement, parse, parse_pairs},
     topology,
     value::{encode_name, encode_nodeset_name, encode_partition_name},
+    vocabulary::{self, Note},
 };
 
 use crate::{
@@ -85,6 +86,7 @@ pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report)
     };
     judge(&path, rendered, report);
     if let Ok(document) = parse(File::Slurm, &extra_conf, &files) {
+        words(&path, &vocabulary::notes(File::Slurm, &document), report);
         host_lists(&path, &document, report);
         includes(&path, &document, report);
         if !controller.spec.external {
@@ -161,6 +163,7 @@ pub fn slurmdbd_conf(accounting: &Accounting, report: &mut Report) {
     let Ok(document) = parse(File::Slurmdbd, &extra_conf, &BTreeMap::new()) else {
         return;
     };
+    words(&path, &vocabulary::notes(File::Slurmdbd, &document), report);
     for (key, field) in [
         ("StorageHost", "host"),
         ("StoragePort", "port"),
@@ -215,6 +218,7 @@ pub fn partition_config(path: &Path, config: &str, report: &mut Report) {
             "write Key=Value pairs with blanks between them, such as MaxTime=UNLIMITED State=UP",
         ),
         Ok(attributes) => {
+            words(path, &vocabulary::partition_notes(&attributes), report);
             let mut line = Statement::new("PartitionName", "partition");
             line.attributes = attributes;
             host_list(path, &line, "", report);
@@ -282,6 +286,13 @@ fn judge_finding(path: &Path, finding: &Finding, report: &mut Report) {
             ),
         ),
         FindingKind::Superseded { .. } => warn(report, path, text),
+    }
+}
+
+/// A newer Slurm may know more than we do, so these are no reasons to refuse.
+fn words(path: &Path, notes: &[Note], report: &mut Report) {
+    for note in notes {
+        warn(report, path, note.to_string());
     }
 }
 

@@ -8,7 +8,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::network_policy::{Network, sockets};
 use e2e::slurm::{EXAMPLES, Slurm};
-use e2e::{Namespace, eventually, get, kubectl, run};
+use e2e::{Namespace, apply, eventually, get, kubectl, run};
 use serde_json::Value;
 
 /// What lets a worker of an example run beside those of other tests.
@@ -294,4 +294,21 @@ loginsets: { users: { enabled: false } }
         .helm()
         .args(["uninstall", "slurm", "--namespace", &workers.space.name]))
     .map(drop)
+}
+
+#[test]
+fn objects_written_by_hand_are_a_whole_cluster() -> Result<()> {
+    let space = Namespace::create("manifests")?;
+    let manifest = std::fs::read_to_string(format!("{EXAMPLES}/manifests.yaml"))?;
+    apply(&space.name, &manifest)?;
+    let slurm = Slurm::installed(space);
+    let nodes = slurm.wait_idle(2)?;
+    ensure!(nodes == ["node-0", "node-1"], "{nodes:?}");
+    let printed = srun(
+        &slurm,
+        "deployment/login",
+        &["--partition=node", "--nodes=2", "hostname"],
+    )?;
+    ensure!(printed.lines().count() == 2, "{printed:?}");
+    Ok(())
 }

@@ -63,7 +63,8 @@ pub struct NodeSetSpec {
     #[serde(default)]
     pub scaling_mode: ScalingMode,
 
-    /// Changes to the slurmd container; fields of a core/v1 Container.
+    /// Changes to the slurmd container; fields of a core/v1 Container. Its `image` must be written, here or in
+    /// `template`: there is no default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmd: Option<RawObject>,
 
@@ -71,7 +72,8 @@ pub struct NodeSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<Ssh>,
 
-    /// Changes to the sidecar that prints slurmd's log.
+    /// Changes to the sidecar that prints slurmd's log; fields of a core/v1 Container. Its `image` must be written, too: any
+    /// with `sh`, `mkfifo` and `cat` will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logfile: Option<RawObject>,
 
@@ -250,13 +252,17 @@ impl Default for Sssd {
 
 /// Slurm partition made of a NodeSet's workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!has(self.config) || (size(self.config) > 0 && !self.config.contains('\\n'))",
+     "message": "config must be one line, such as State=UP Default=YES: write Key=Value pairs with blanks between them, or leave config out",
+     "fieldPath": ".config"},
+]))]
 pub struct Partition {
     /// Whether the partition exists.
     #[serde(default)]
     pub enabled: bool,
     /// Options added to its line in slurm.conf, such as `State=UP Default=YES`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = r"^[^\n]+$"))]
     pub config: Option<String>,
 }
 

@@ -5,7 +5,7 @@ use crate::validate::path::Path;
 use crate::validate::pods::{Own, Pod};
 use crate::validate::references::{self, Keys};
 use crate::validate::report::Report;
-use crate::validate::{Validate, pods, text};
+use crate::validate::{Validate, service, text};
 use crate::well_known::container;
 
 impl Validate for Accounting {
@@ -49,7 +49,7 @@ impl Validate for Accounting {
             ),
         }
         text::lines(&spec.field("extraConf"), extra_conf.as_deref(), report);
-        pods::service(service.as_ref(), report);
+        service::check(service.as_ref(), report);
     }
 
     fn check_change(&self, old: &Self, report: &mut Report) {

@@ -1,12 +1,13 @@
 //! Rules on Controllers.
 
 use crate::controller::{ClaimPolicy, Controller, ControllerSpec, Persistence};
+use crate::metrics::ServiceMonitor;
 use crate::references::LocalObjectReference;
 use crate::validate::path::Path;
 use crate::validate::pods::{Own, Pod};
 use crate::validate::references::{self, Keys};
 use crate::validate::report::Report;
-use crate::validate::{Validate, pods, text};
+use crate::validate::{Validate, pods, service, text};
 use crate::well_known::slurm::CLUSTER_NAME_MAX;
 use crate::well_known::{container, file};
 
@@ -87,26 +88,9 @@ impl Validate for Controller {
         if let Some(persistence) = persistence {
             state_volume(persistence, report);
         }
-        pods::service(service.as_ref(), report);
-        let endpoints = metrics
-            .iter()
-            .flat_map(|m| &m.service_monitor)
-            .flat_map(|m| &m.endpoints)
-            .flatten();
-        for (index, endpoint) in endpoints.enumerate() {
-            if !endpoint.path.starts_with('/') {
-                let path = spec
-                    .field("metrics")
-                    .field("serviceMonitor")
-                    .field("endpoints")
-                    .index(index)
-                    .field("path");
-                report.refuse(
-                    &path,
-                    format!("{:?} is not an HTTP path", endpoint.path),
-                    "write a path such as /metrics/jobs",
-                );
-            }
+        service::check(service.as_ref(), report);
+        if let Some(monitor) = metrics.as_ref().and_then(|m| m.service_monitor.as_ref()) {
+            service_monitor(monitor, report);
         }
         if max_node_count.is_some_and(|count| count < 1) {
             report.refuse(
@@ -257,13 +241,38 @@ fn state_volume(persistence: &Persistence, report: &mut Report) {
     let resources = persistence.resources.clone().unwrap_or_default();
     for (field, map) in [("limits", resources.limits), ("requests", resources.requests)] {
         for (name, quantity) in map.iter().flatten() {
-            if let Err(error) = quantity.parse() {
-                report.refuse(
-                    &path.field("resources").field(field).field(name),
-                    error.to_string(),
-                    "write a size such as 4Gi",
-                );
-            }
+            let path = path.field("resources").field(field).field(name);
+            pods::quantity_text(&path, &quantity.0.to_string(), report);
+        }
+    }
+}
+
+fn service_monitor(monitor: &ServiceMonitor, report: &mut Report) {
+    let path = Path::spec().field("metrics").field("serviceMonitor");
+    let durations = |path: &Path, interval: Option<&str>, timeout: Option<&str>, report: &mut Report| {
+        text::prometheus_duration(&path.field("interval"), interval, report);
+        text::prometheus_duration(&path.field("scrapeTimeout"), timeout, report);
+    };
+    durations(
+        &path,
+        monitor.interval.as_deref(),
+        monitor.scrape_timeout.as_deref(),
+        report,
+    );
+    for (index, endpoint) in monitor.endpoints.iter().flatten().enumerate() {
+        let path = path.field("endpoints").index(index);
+        durations(
+            &path,
+            endpoint.interval.as_deref(),
+            endpoint.scrape_timeout.as_deref(),
+            report,
+        );
+        if !endpoint.path.starts_with('/') {
+            report.refuse(
+                &path.field("path"),
+                format!("{:?} is not an HTTP path", endpoint.path),
+                "write a path such as /metrics/jobs",
+            );
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::scalars::IntOrString;
 use crate::validate::path::Path;
 use crate::validate::pods::{Own, Pod};
 use crate::validate::report::Report;
-use crate::validate::{Validate, pods, references, text};
+use crate::validate::{Validate, references, service, text};
 use crate::well_known::container;
 
 impl Validate for LoginSet {
@@ -50,7 +50,7 @@ impl Validate for LoginSet {
         if let Some(strategy) = strategy {
             deployment_strategy(strategy, report);
         }
-        pods::service(service.as_ref(), report);
+        service::check(service.as_ref(), report);
     }
 
     fn check_change(&self, old: &Self, report: &mut Report) {

@@ -14,8 +14,10 @@ mod pods;
 mod references;
 mod report;
 mod restapi;
+mod service;
 mod text;
 mod token;
+mod window;
 
 use kube_core::Resource;
 use serde::Serialize;
@@ -25,6 +27,7 @@ pub use conflicts::conflicts;
 pub use controller::{config_file_keys, ha_claim};
 pub use path::Path;
 pub use report::{Report, Violation, Warning};
+pub use window::is_over;
 
 /// What is right and wrong with one kind.
 pub trait Validate: Resource<DynamicType = ()> + Serialize {

@@ -15,7 +15,7 @@ use crate::scalars::Amount;
 use crate::validate::path::Path;
 use crate::validate::pods::{Own, Pod};
 use crate::validate::report::Report;
-use crate::validate::{Validate, pods, references, text};
+use crate::validate::{Validate, pods, references, text, window};
 use crate::well_known::container;
 
 impl Validate for NodeSet {
@@ -319,28 +319,7 @@ fn update(strategy: &UpdateStrategy, mode: ScalingMode, report: &mut Report) {
     }
     let scheduled_path = path.field("scheduledUpdate");
     if let Some(scheduled) = &strategy.scheduled_update {
-        text::duration(
-            &scheduled_path.field("duration"),
-            &scheduled.duration,
-            Duration::from_mins(1),
-            report,
-        );
-        if let Some(error) = scheduled.start_time.as_ref().and_then(|time| time.parse().err()) {
-            report.refuse(
-                &scheduled_path.field("startTime"),
-                error.to_string(),
-                "write RFC 3339, such as 2026-11-15T22:00:00Z",
-            );
-        }
-        for (index, flag) in scheduled.flags.iter().flatten().enumerate() {
-            if flag.is_empty() || !flag.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                report.refuse(
-                    &scheduled_path.field("flags").index(index),
-                    format!("{flag:?} is not a reservation flag"),
-                    "write a flag of scontrol, such as FLEX",
-                );
-            }
-        }
+        window::check(&scheduled_path, scheduled, report);
     }
     let start = strategy
         .scheduled_update

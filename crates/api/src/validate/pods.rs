@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, ServiceSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::merge::without_deletions;
-use crate::overrides::{Metadata, PodTemplate, RawObject, ServiceOverride};
+use crate::overrides::{Metadata, PodTemplate, RawObject};
 use crate::scalars::Amount;
 use crate::validate::path::Path;
 use crate::validate::report::Report;
@@ -284,7 +284,7 @@ pub(crate) fn quantities(path: &Path, map: Option<&BTreeMap<String, Quantity>>, 
     }
 }
 
-fn quantity_text(path: &Path, text: &str, report: &mut Report) {
+pub(crate) fn quantity_text(path: &Path, text: &str, report: &mut Report) {
     match Amount::parse(text) {
         Err(_) => report.refuse(
             path,
@@ -352,7 +352,7 @@ fn template(template: &PodTemplate, report: &mut Report) -> Option<PodSpec> {
 }
 
 /// Labels and annotations of children.
-fn metadata(path: &Path, metadata: &Metadata, report: &mut Report) {
+pub(crate) fn metadata(path: &Path, metadata: &Metadata, report: &mut Report) {
     for (field, map) in [
         ("labels", &metadata.labels),
         ("annotations", &metadata.annotations),
@@ -374,29 +374,5 @@ fn metadata(path: &Path, metadata: &Metadata, report: &mut Report) {
                 );
             }
         }
-    }
-}
-
-/// The changes to a Service.
-pub(crate) fn service(service: Option<&ServiceOverride>, report: &mut Report) {
-    let Some(service) = service else { return };
-    let path = Path::spec().field("service");
-    if let Some(written) = &service.metadata {
-        metadata(&path.field("metadata"), written, report);
-    }
-    for (field, port) in [("port", service.port), ("nodePort", service.node_port)] {
-        // 0 means "not set", as it does for the peer.
-        if let Some(port) = port.filter(|port| *port != 0) {
-            text::port(&path.field(field), port, report);
-        }
-    }
-    let path = path.field("spec");
-    let Some(raw) = &service.spec else { return };
-    read::<ServiceSpec>(&path, raw, "Service", report);
-    if raw.0.get("externalIPs").is_some_and(|ips| !ips.is_null()) {
-        report.warn(
-            &path.field("externalIPs"),
-            "is not passed on: it lets a Service take over foreign traffic (CVE-2020-8554)",
-        );
     }
 }

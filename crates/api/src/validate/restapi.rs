@@ -4,7 +4,7 @@ use crate::restapi::{RestApi, RestApiSpec};
 use crate::validate::path::Path;
 use crate::validate::pods::{Own, Pod};
 use crate::validate::report::Report;
-use crate::validate::{Validate, pods, references, text};
+use crate::validate::{Validate, references, service, text};
 use crate::well_known::container;
 
 impl Validate for RestApi {
@@ -31,6 +31,6 @@ impl Validate for RestApi {
             template: template.as_ref(),
         }
         .check(report);
-        pods::service(service.as_ref(), report);
+        service::check(service.as_ref(), report);
     }
 }

@@ -176,6 +176,31 @@ pub(crate) fn duration(path: &Path, text: &GoDuration, least: std::time::Duratio
     }
 }
 
+/// A duration as the Prometheus operator writes it: `1h30m`, units from years to milliseconds; empty means not set.
+pub(crate) fn prometheus_duration(path: &Path, text: Option<&str>, report: &mut Report) {
+    let Some(text) = text else { return };
+    if text != "0" && !is_prometheus_duration(text) {
+        report.refuse(
+            path,
+            format!("{text:?} is not a duration that Prometheus reads"),
+            "write a number with a unit, such as 30s, 1m30s or 1h",
+        );
+    }
+}
+
+fn is_prometheus_duration(text: &str) -> bool {
+    let mut rest = text;
+    for unit in ["y", "w", "d", "h", "m", "s", "ms"] {
+        let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let after = digits.strip_prefix(unit).filter(|_| digits.len() < rest.len());
+        // The m of ms stands for no minutes.
+        if let Some(after) = after.filter(|after| unit != "m" || !after.starts_with('s')) {
+            rest = after;
+        }
+    }
+    rest.is_empty()
+}
+
 /// A whole number or a percentage; `least` bounds the number, and a percentage of 0 counts as 0.
 pub(crate) fn number_or_percent(path: &Path, value: &IntOrString, least: u32, report: &mut Report) {
     // Scaled by a large total, 0% is the only percentage that gives 0.
@@ -217,4 +242,30 @@ fn remedy_of(error: &str) -> String {
         .split_once("; ")
         .map_or(error, |(_, remedy)| remedy)
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("", true)]
+    #[case("0", true)]
+    #[case("30s", true)]
+    #[case("1h30m", true)]
+    #[case("500ms", true)]
+    #[case("1m500ms", true)]
+    #[case("1y2w3d4h5m6s7ms", true)]
+    #[case("5 minutes", false)]
+    #[case("30", false)]
+    #[case("s", false)]
+    #[case("1.5h", false)]
+    #[case("1m1h", false)]
+    fn durations_for_prometheus(#[case] text: &str, #[case] expected: bool) {
+        let mut report = Report::default();
+        prometheus_duration(&Path::spec(), Some(text), &mut report);
+        assert_eq!(report.is_valid(), expected, "{report}");
+    }
 }

@@ -88,15 +88,11 @@ pub fn compute(
 
 fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<Finding> {
     let (chosen, delivery) = match outcome {
-        Outcome::Blocked(Problem { reason, message }) => {
-            return vec![
-                Finding::new(condition::READY, false, reason, message.clone()),
-                Finding::new(condition::DEGRADED, true, reason, message.clone()),
-            ];
-        }
+        Outcome::Blocked(problem) => return Finding::blocked(problem),
         Outcome::Leaving => {
             return vec![
                 ready(controller, live),
+                Finding::settled(),
                 Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
             ];
         }
@@ -104,7 +100,7 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<
     };
     let mut findings = vec![
         ready(controller, live),
-        progressing(chosen),
+        progressing(controller, live, chosen),
         degraded(chosen, delivery),
     ];
     if !controller.spec.external {
@@ -122,20 +118,18 @@ fn ready(controller: &Controller, live: &Live) -> Finding {
     Workload::from(live.stateful_set.as_deref()).readiness(app::SLURMCTLD, controller.replicas(), &live.pods)
 }
 
-fn progressing(chosen: &Chosen) -> Finding {
+fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding {
     if let Some(Problem { reason, message }) = &chosen.held {
         return Finding::new(condition::PROGRESSING, true, reason, message.clone());
     }
-    if chosen.waiting.is_empty() {
-        Finding::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
-    } else {
-        Finding::new(
-            condition::PROGRESSING,
-            true,
-            reason::DRAINING,
-            chosen.waiting.join("; "),
-        )
+    if !chosen.waiting.is_empty() {
+        let message = chosen.waiting.join("; ");
+        return Finding::new(condition::PROGRESSING, true, reason::DRAINING, message);
     }
+    if controller.spec.external {
+        return Finding::settled();
+    }
+    Workload::from(live.stateful_set.as_deref()).progress(app::SLURMCTLD, controller.replicas())
 }
 
 fn degraded(chosen: &Chosen, delivery: &Delivery) -> Finding {

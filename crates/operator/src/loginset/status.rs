@@ -25,14 +25,12 @@ pub fn compute(
     let Observed { loginset, live, .. } = observed;
     let before = loginset.status.clone().unwrap_or_default();
     let workload = Workload::from(live.deployment.as_deref());
-    let findings = if let Some(Problem { reason, message }) = problem {
-        vec![
-            Finding::new(condition::READY, false, reason, message.clone()),
-            Finding::new(condition::DEGRADED, true, reason, message.clone()),
-        ]
+    let findings = if let Some(problem) = problem {
+        Finding::blocked(problem)
     } else {
         vec![
             workload.readiness("login pods", loginset.spec.replicas, &live.pods),
+            workload.progress("login pods", loginset.spec.replicas),
             degraded(unused),
         ]
     };

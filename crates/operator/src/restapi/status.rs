@@ -24,14 +24,12 @@ pub fn compute(
     let Observed { restapi, live, .. } = observed;
     let before = restapi.status.clone().unwrap_or_default();
     let workload = Workload::from(live.deployment.as_deref());
-    let mut findings = if let Some(Problem { reason, message }) = problem {
-        vec![
-            Finding::new(condition::READY, false, reason, message.clone()),
-            Finding::new(condition::DEGRADED, true, reason, message.clone()),
-        ]
+    let mut findings = if let Some(problem) = problem {
+        Finding::blocked(problem)
     } else {
         vec![
             workload.readiness(app::SLURMRESTD, restapi.spec.replicas, &live.pods),
+            workload.progress(app::SLURMRESTD, restapi.spec.replicas),
             Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
         ]
     };

@@ -61,12 +61,7 @@ pub fn compute(token: &Token, outcome: &Outcome, now: Timestamp) -> TokenStatus 
 
 fn findings(token: &Token, outcome: &Outcome) -> Vec<Finding> {
     match outcome {
-        Outcome::Blocked(Problem { reason, message }) | Outcome::Left(Problem { reason, message }, _) => {
-            vec![
-                Finding::new(condition::READY, false, reason, message.clone()),
-                Finding::new(condition::DEGRADED, true, reason, message.clone()),
-            ]
-        }
+        Outcome::Blocked(problem) | Outcome::Left(problem, _) => Finding::blocked(problem),
         Outcome::Issued(claims) => {
             let then = if token.spec.refresh {
                 format!("renewed at {}", renew_at(claims))
@@ -81,6 +76,7 @@ fn findings(token: &Token, outcome: &Outcome) -> Vec<Finding> {
             );
             vec![
                 Finding::new(condition::READY, true, reason::ISSUED, message),
+                Finding::settled(),
                 Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
             ]
         }

@@ -169,6 +169,24 @@ fn slurm_class(key: &str) -> Option<Class> {
     among(&RECONFIGURES, key).then_some(Class::Reconfigure)
 }
 
+/// Whether slurm.conf has a single parameter of that name.
+pub(crate) fn is_known(key: &str) -> bool {
+    slurm_class(key).is_some()
+}
+
+/// The single parameters of slurm.conf.
+pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
+    FORBIDDEN
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(NEEDS_EMPTY_CLUSTER)
+        .chain(RESTARTS_ALL)
+        .chain(RESTARTS_TOKEN_READERS)
+        .chain(["SlurmdPort"])
+        .chain(RESTARTS_SLURMRESTD)
+        .chain(RECONFIGURES)
+}
+
 /// What a change that nobody knows needs: everything that reads the file restarts.
 pub(super) fn unknown(file: File) -> Class {
     match file {

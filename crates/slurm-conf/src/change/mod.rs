@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::catalogue::{File, Shape};
 use crate::syntax::{Document, Statement};
 
+pub(crate) use effects::{is_known, known_names};
+
 /// A process that reads the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Daemon {

@@ -12,7 +12,7 @@ use keelson_api::{
 use kube::ResourceExt as _;
 
 use crate::{
-    around::{Around, Lookup, Needs, listed},
+    around::{Around, Lookup, Needs, is_object_name, listed},
     conf,
     judge::{Rules, refuse, warn},
 };
@@ -290,7 +290,7 @@ fn accounting(controller: &Controller, around: &Around, report: &mut Report) {
         .spec
         .accounting_ref
         .as_ref()
-        .filter(|r| !r.name.is_empty())
+        .filter(|r| is_object_name(&r.name))
     else {
         return;
     };

@@ -9,13 +9,16 @@ mod token;
 
 use keelson_api::validate::{Path, Report};
 
-use crate::{around::Around, judge::warn};
+use crate::{
+    around::{Around, is_object_name},
+    judge::warn,
+};
 
 /// The Controller that an object belongs to may come later; until then nothing happens.
 fn controller_exists(name: &str, around: &Around, report: &mut Report) {
     let path = Path::spec().field("controllerRef").field("name");
-    // An empty name is refused by itself.
-    if name.is_empty() {
+    // A name that none can have is refused by itself.
+    if !is_object_name(name) {
         return;
     }
     match around.controller(name) {

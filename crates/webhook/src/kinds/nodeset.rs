@@ -6,7 +6,7 @@ use keelson_api::{
     NodeSet,
     controller::ClaimPolicy,
     nodeset::{NodeSetDeletionPolicy, ScalingMode},
-    validate::{Path, Report, conflicts},
+    validate::{Path, Report, conflicts, is_over},
     well_known::annotation,
 };
 use kube::ResourceExt as _;
@@ -37,6 +37,9 @@ impl Rules for NodeSet {
     fn beside(&self, around: &Around, report: &mut Report) {
         controller_exists(&self.spec.controller_ref.name, around, report);
         report.extend(conflicts(self, around.nodesets.iter().map(AsRef::as_ref)));
+        if let Some(now) = around.now {
+            report.extend(is_over(self, now));
+        }
         names_in_extra_conf(self, around, report);
         host_name(self, report);
         reserved_name(self, report);

@@ -1,0 +1,491 @@
+//! The words of slurm.conf and slurmdbd.conf, and which values of them Slurm can read. Its daemons end with an error on
+//! a word that they do not know and on a value that they cannot read. The tables are those of 24.11 to 26.05; as a newer
+//! Slurm may know more, what is found here is a note and never a fault.
+
+use std::fmt;
+
+use crate::catalogue::{File, Shape};
+use crate::change::{is_known, known_names};
+use crate::node_conf;
+use crate::syntax::{Document, Origin, Pair, Statement};
+
+/// What a value must look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// A whole number up to this.
+    Number(u64),
+    YesNo,
+    Time,
+    /// Starts with one of these.
+    Word(&'static [&'static str]),
+    Text,
+}
+
+const U16: Takes = Takes::Number(u16::MAX as u64);
+const U32: Takes = Takes::Number(u32::MAX as u64);
+const U64: Takes = Takes::Number(u64::MAX);
+
+#[rustfmt::skip]
+const SLURM_U16: [&str; 37] = [
+    "AccountingStoragePort", "AcctGatherNodeFreq", "BatchStartTimeout", "CompleteWait", "EioTimeout", "EpilogTimeout",
+    "FairShareDampeningFactor", "GroupUpdateForce", "GroupUpdateTime", "HealthCheckInterval", "HealthCheckTimeout",
+    "InactiveLimit", "JobFileAppend", "JobRequeue", "KillOnBadExit", "KillWait", "MaxTasksPerNode", "MessageTimeout",
+    "OverTimeLimit", "PrologEpilogTimeout", "PrologTimeout", "PropagatePrioProcess", "ResumeRate", "ResumeTimeout",
+    "ResvOverRun", "ReturnToService", "SchedulerTimeSlice", "SlurmSchedLogLevel", "SlurmctldTimeout", "SlurmdTimeout",
+    "SuspendRate", "SuspendTimeout", "TCPTimeout", "TreeWidth", "UnkillableStepTimeout", "VSizeFactor", "WaitTime",
+];
+#[rustfmt::skip]
+const SLURM_U32: [&str; 19] = [
+    "EpilogMsgTime", "FirstJobId", "JobCompPort", "KeepAliveTime", "MaxArraySize", "MaxBatchRequeue", "MaxDBDMsgs",
+    "MaxJobCount", "MaxJobId", "MaxNodeCount", "MaxStepCount", "MinJobAge", "PriorityWeightAge", "PriorityWeightAssoc",
+    "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS", "SlurmdPort",
+];
+const SLURM_U64: [&str; 6] = [
+    "DefCPUPerGPU",
+    "DefMemPerCPU",
+    "DefMemPerGPU",
+    "DefMemPerNode",
+    "MaxMemPerCPU",
+    "MaxMemPerNode",
+];
+const SLURM_YES_NO: [&str; 6] = [
+    "AccountingStoreJobComment",
+    "AllowSpecResourcesUsage",
+    "DisableRootJobs",
+    "PriorityFavorSmall",
+    "TrackWCKey",
+    "UsePAM",
+];
+const SLURM_TIME: [&str; 4] = [
+    "PreemptExemptTime",
+    "PriorityCalcPeriod",
+    "PriorityDecayHalfLife",
+    "PriorityMaxAge",
+];
+/// Words of one release that another has no more, or not yet.
+#[rustfmt::skip]
+const SLURM_OTHER: [&str; 21] = [
+    "AccountingStorageLoc", "BackupAddr", "BackupController", "ControlAddr", "ControlMachine", "CryptoType",
+    "DefRuntimePlugin", "ExtSensorsFreq", "ExtSensorsType", "FastSchedule", "GetEnvTimeout", "JobCredentialPrivateKey",
+    "JobCredentialPublicCertificate", "PowerParameters", "PowerPlugin", "RoutePlugin", "SerializerParameters",
+    "SerializerPlugins", "SlurmrestdHttpAuthParameters", "SlurmrestdParameters", "SlurmstepdParameters",
+];
+
+const SLURMDBD_U16: [&str; 5] = [
+    "CommitDelay",
+    "DbdPort",
+    "MessageTimeout",
+    "StoragePort",
+    "TCPTimeout",
+];
+#[rustfmt::skip]
+const SLURMDBD_U32: [&str; 9] = [
+    "JobPurge", "MaxPurgeLimit", "PurgeEventMonths", "PurgeJobMonths", "PurgeStepMonths", "PurgeSuspendMonths",
+    "PurgeTXNMonths", "PurgeUsageMonths", "StepPurge",
+];
+#[rustfmt::skip]
+const SLURMDBD_YES_NO: [&str; 16] = [
+    "AllResourcesAbsolute", "AllowNoDefAcct", "ArchiveEvents", "ArchiveJobEnv", "ArchiveJobScript", "ArchiveJobs",
+    "ArchiveResvs", "ArchiveSteps", "ArchiveSuspend", "ArchiveTXN", "ArchiveUsage", "DisableArchiveCommands",
+    "DisableCoordDBD", "DisableRollups", "TrackSlurmctldDown", "TrackWCKey",
+];
+#[rustfmt::skip]
+const SLURMDBD_TEXT: [&str; 44] = [
+    "ArchiveDir", "ArchiveScript", "AuthAltParameters", "AuthAltTypes", "AuthInfo", "AuthType",
+    "CommunicationParameters", "DbdAddr", "DbdBackupHost", "DbdHost", "DebugFlags", "DebugLevel", "DebugLevelSyslog",
+    "DefaultQOS", "HashPlugin", "LogFile", "LogTimeFormat", "MaxQueryTimeRange", "Parameters", "PidFile", "PluginDir",
+    "PrivateData", "PurgeEventAfter", "PurgeJobAfter", "PurgeJobEnvAfter", "PurgeJobScriptAfter", "PurgeResvAfter",
+    "PurgeStepAfter", "PurgeSuspendAfter", "PurgeTXNAfter", "PurgeUsageAfter", "SerializerParameters",
+    "SerializerPlugins", "SlurmUser", "StorageBackupHost", "StorageHost", "StorageLoc", "StorageParameters",
+    "StoragePass", "StoragePassScript", "StorageType", "StorageUser", "TLSParameters", "TLSType",
+];
+
+const SHARED: Takes = Takes::Word(&["NO", "EXCLUSIVE", "YES", "FORCE"]);
+
+/// What may stand on a `PartitionName` line.
+const PARTITION: [(&str, Takes); 48] = [
+    ("AllocNodes", Takes::Text),
+    ("AllowAccounts", Takes::Text),
+    ("AllowGroups", Takes::Text),
+    ("AllowQos", Takes::Text),
+    ("Alternate", Takes::Text),
+    ("CpuBind", Takes::Text),
+    ("DefCPUPerGPU", U64),
+    ("DefMemPerCPU", U64),
+    ("DefMemPerGPU", U64),
+    ("DefMemPerNode", U64),
+    ("Default", Takes::YesNo),
+    ("DefaultTime", Takes::Time),
+    ("DenyAccounts", Takes::Text),
+    ("DenyQos", Takes::Text),
+    ("DisableRootJobs", Takes::YesNo),
+    ("Exclusive", Takes::Text),
+    ("ExclusiveTopo", Takes::YesNo),
+    ("ExclusiveUser", Takes::YesNo),
+    ("GraceTime", U32),
+    ("Hidden", Takes::YesNo),
+    ("LLN", Takes::YesNo),
+    ("MaxCPUsPerNode", U32),
+    ("MaxCPUsPerSocket", U32),
+    ("MaxMemPerCPU", U64),
+    ("MaxMemPerNode", U64),
+    ("MaxNodes", U32),
+    ("MaxTime", Takes::Time),
+    ("MinNodes", U32),
+    ("Nodes", Takes::Text),
+    ("OverSubscribe", SHARED),
+    ("OverTimeLimit", Takes::Text),
+    ("PartitionName", Takes::Text),
+    ("PowerDownOnIdle", Takes::YesNo),
+    ("PreemptMode", Takes::Text),
+    ("Priority", U16),
+    ("PriorityJobFactor", U16),
+    ("PriorityTier", U16),
+    ("QOS", Takes::Text),
+    ("ReqResv", Takes::YesNo),
+    ("ResumeTimeout", U16),
+    ("RootOnly", Takes::YesNo),
+    ("SelectTypeParameters", Takes::Word(&["CR_Core", "CR_Socket"])),
+    ("Shared", SHARED),
+    ("State", Takes::Word(&["UP", "DOWN", "DRAIN", "INACTIVE"])),
+    ("SuspendTime", Takes::Text),
+    ("SuspendTimeout", U16),
+    ("TRESBillingWeights", Takes::Text),
+    ("Topology", Takes::Text),
+];
+
+/// Something that Slurm would probably end with an error on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Where it stands, unless it is the only line.
+    pub origin: Option<Origin>,
+    /// The word, as written.
+    pub key: String,
+    /// What is wrong.
+    pub kind: NoteKind,
+}
+
+/// What is wrong with a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoteKind {
+    /// No known release has it.
+    Unknown {
+        /// What it was probably meant to be.
+        near: Option<&'static str>,
+    },
+    /// Its value cannot be read.
+    Value {
+        /// As written.
+        value: String,
+        /// What can be read.
+        wanted: String,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, key, kind } = self;
+        if let Some(origin) = origin {
+            write!(f, "{origin}: ")?;
+        }
+        match kind {
+            NoteKind::Unknown { near: Some(near) } => {
+                write!(f, "{key} is no parameter that is known here; is {near} meant? ")?;
+            }
+            NoteKind::Unknown { near: None } => {
+                write!(
+                    f,
+                    "{key} is no parameter that is known here: check its spelling. "
+                )?;
+            }
+            NoteKind::Value { value, wanted } => write!(f, "{key}={value} cannot be read: write {wanted}. ")?,
+        }
+        f.write_str("Slurm takes no file with it")
+    }
+}
+
+/// Looks through a whole file.
+pub fn notes(file: File, document: &Document) -> Vec<Note> {
+    document
+        .statements
+        .iter()
+        .flat_map(|statement| statement_notes(file, statement))
+        .collect()
+}
+
+/// Looks through what follows the name on a `PartitionName` line.
+pub fn partition_notes(attributes: &[Pair]) -> Vec<Note> {
+    pair_notes(None, attributes, partition, || {
+        PARTITION.iter().map(|(name, _)| *name).collect()
+    })
+}
+
+fn statement_notes(file: File, statement: &Statement) -> Vec<Note> {
+    let Statement {
+        origin,
+        head,
+        attributes,
+    } = statement;
+    let origin = origin.as_ref();
+    match file.shape(&head.key) {
+        Shape::Single => pair_notes(
+            origin,
+            std::slice::from_ref(head),
+            |key| single(file, key),
+            || single_names(file),
+        ),
+        Shape::Record if head.is("PartitionName") => {
+            let mut notes = partition_notes(attributes);
+            for note in &mut notes {
+                note.origin = origin.cloned();
+            }
+            notes
+        }
+        Shape::Record if head.is("NodeName") => {
+            pair_notes(origin, attributes, node, || node_conf::names().collect())
+        }
+        Shape::Repeated | Shape::Record => Vec::new(),
+    }
+}
+
+fn pair_notes(
+    origin: Option<&Origin>,
+    pairs: &[Pair],
+    takes: impl Fn(&str) -> Option<Takes>,
+    names: impl Fn() -> Vec<&'static str>,
+) -> Vec<Note> {
+    let judge = |Pair { key, value }: &Pair| {
+        let kind = match takes(key) {
+            None => NoteKind::Unknown {
+                near: near(key, names()),
+            },
+            Some(takes) => NoteKind::Value {
+                value: value.clone(),
+                wanted: takes.wanted(value)?,
+            },
+        };
+        Some(Note {
+            origin: origin.cloned(),
+            key: key.clone(),
+            kind,
+        })
+    };
+    pairs.iter().filter_map(judge).collect()
+}
+
+fn among(names: &[&str], key: &str) -> bool {
+    names.iter().any(|name| name.eq_ignore_ascii_case(key))
+}
+
+fn single(file: File, key: &str) -> Option<Takes> {
+    let typed: &[(&[&str], Takes)] = match file {
+        File::Slurm => &[
+            (&SLURM_U16, U16),
+            (&SLURM_U32, U32),
+            (&SLURM_U64, U64),
+            (&SLURM_YES_NO, Takes::YesNo),
+            (&SLURM_TIME, Takes::Time),
+            (&SLURM_OTHER, Takes::Text),
+        ],
+        File::Slurmdbd => &[
+            (&SLURMDBD_U16, U16),
+            (&SLURMDBD_U32, U32),
+            (&SLURMDBD_YES_NO, Takes::YesNo),
+            (&SLURMDBD_TEXT, Takes::Text),
+        ],
+        // Nobody asks about these: they come from ConfigMaps.
+        File::Cgroup | File::Gres => return Some(Takes::Text),
+    };
+    let typed = typed.iter().find(|(names, _)| among(names, key));
+    match typed {
+        Some((_, takes)) => Some(*takes),
+        None => (file == File::Slurm && is_known(key)).then_some(Takes::Text),
+    }
+}
+
+fn single_names(file: File) -> Vec<&'static str> {
+    match file {
+        File::Slurm => known_names().collect(),
+        File::Slurmdbd => [&SLURMDBD_U16[..], &SLURMDBD_U32, &SLURMDBD_YES_NO, &SLURMDBD_TEXT].concat(),
+        File::Cgroup | File::Gres => Vec::new(),
+    }
+}
+
+fn partition(key: &str) -> Option<Takes> {
+    let known = PARTITION.iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
+    known.map(|(_, takes)| *takes)
+}
+
+/// On a `NodeName` line of the file, other than in what workers register with, any state may stand.
+fn node(key: &str) -> Option<Takes> {
+    node_conf::is_known(key).then(|| node_conf::most(key).map_or(Takes::Text, Takes::Number))
+}
+
+/// A name that differs by a slip or two.
+fn near(key: &str, names: Vec<&'static str>) -> Option<&'static str> {
+    let key = key.to_lowercase();
+    names
+        .into_iter()
+        .map(|name| (strsim::osa_distance(&key, &name.to_lowercase()), name))
+        .filter(|(distance, name)| *distance <= 2 && name.len() > 2 * distance)
+        .min()
+        .map(|(_, name)| name)
+}
+
+impl Takes {
+    /// What to write instead of a value that cannot be read.
+    fn wanted(self, value: &str) -> Option<String> {
+        let words = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
+        let (fits, wanted) = match self {
+            Self::Text => return None,
+            Self::Number(most) => (
+                node_conf::is_number(value, most),
+                format!("a whole number up to {most}"),
+            ),
+            Self::YesNo => (
+                words(&["YES", "NO", "UP", "DOWN", "TRUE", "FALSE", "1", "0"]),
+                "YES or NO".to_owned(),
+            ),
+            Self::Time => (
+                is_time(value),
+                "minutes, hours:minutes:seconds, days-hours or UNLIMITED".to_owned(),
+            ),
+            Self::Word(starts) => (
+                starts.iter().any(|start| {
+                    let head = value.get(..start.len());
+                    head.is_some_and(|head| head.eq_ignore_ascii_case(start))
+                }),
+                starts.join(", "),
+            ),
+        };
+        (!fits).then_some(wanted)
+    }
+}
+
+/// `minutes[:seconds]`, `hours:minutes:seconds`, `days-hours[:minutes[:seconds]]`, or no end.
+fn is_time(text: &str) -> bool {
+    let numbers = |text: &str, most: usize| {
+        let numbers: Vec<&str> = text.split(':').collect();
+        numbers.len() <= most
+            && numbers
+                .iter()
+                .all(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))
+    };
+    if ["-1", "INFINITE", "UNLIMITED"]
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case(text))
+    {
+        return true;
+    }
+    match text.split_once('-') {
+        Some((days, "")) => numbers(days, 1),
+        Some((days, rest)) => numbers(days, 1) && numbers(rest, 3),
+        None => numbers(text, 3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::syntax::{parse, parse_pairs};
+
+    fn said(file: File, text: &str) -> Vec<String> {
+        let document = parse(file, text, &BTreeMap::new()).unwrap();
+        notes(file, &document).iter().map(ToString::to_string).collect()
+    }
+
+    #[rstest]
+    #[case("KillWait=60\nSchedulerParameters=bf_window=10\nDebugFlags=Backfill\nProlog=/a\nProlog=/b")]
+    #[case("killwait=0x10\nMinJobAge=2k\nDefMemPerCPU=UNLIMITED\nUsePAM=yes\nTrackWCKey=0")]
+    #[case("PriorityMaxAge=7-0\nPriorityDecayHalfLife=14-00:00:00\nPreemptExemptTime=-1")]
+    #[case("NodeName=a[1-3] CPUs=4 State=CLOUD Gres=gpu:1\nNodeSet=x Feature=y\nDownNodes=a1 State=DOWN")]
+    #[case(
+        "PartitionName=DEFAULT MaxTime=60\nPartitionName=p Nodes=ALL MaxTime=1-0:30 State=UP OverSubscribe=FORCE:4"
+    )]
+    #[case("ControlMachine=old\nSlurmrestdParameters=new")]
+    fn what_slurm_reads_is_not_noted(#[case] text: &str) {
+        assert_eq!(said(File::Slurm, text), Vec::<String>::new());
+    }
+
+    #[rstest]
+    #[case(
+        "\nKilWait=60",
+        "line 2: KilWait is no parameter that is known here; is KillWait meant? Slurm takes no file with it"
+    )]
+    #[case(
+        "Frobnicate=1",
+        "line 1: Frobnicate is no parameter that is known here: check its spelling. Slurm takes no file with it"
+    )]
+    #[case(
+        "KillWait=soon",
+        "line 1: KillWait=soon cannot be read: write a whole number up to 65535. Slurm takes no file with it"
+    )]
+    #[case(
+        "UsePAM=maybe",
+        "line 1: UsePAM=maybe cannot be read: write YES or NO. Slurm takes no file with it"
+    )]
+    #[case(
+        "PriorityMaxAge=long",
+        "line 1: PriorityMaxAge=long cannot be read: write minutes, hours:minutes:seconds, days-hours or UNLIMITED. \
+         Slurm takes no file with it"
+    )]
+    #[case(
+        "NodeName=a CPUs=many",
+        "line 1: CPUs=many cannot be read: write a whole number up to 65535. Slurm takes no file with it"
+    )]
+    #[case(
+        "NodeName=a Featrues=x",
+        "line 1: Featrues is no parameter that is known here; is Features meant? Slurm takes no file with it"
+    )]
+    #[case(
+        "PartitionName=p Nodes=ALL MaxTime=forever",
+        "line 1: MaxTime=forever cannot be read: write minutes, hours:minutes:seconds, days-hours or UNLIMITED. \
+         Slurm takes no file with it"
+    )]
+    fn what_slurm_ends_on_is_noted_with_what_to_write(#[case] text: &str, #[case] note: &str) {
+        assert_eq!(said(File::Slurm, text), [note]);
+    }
+
+    #[test]
+    fn slurmdbd_has_words_of_its_own() {
+        assert_eq!(
+            said(
+                File::Slurmdbd,
+                "ArchiveJobs=yes\nPurgeJobAfter=12months\nCommitDelay=1"
+            ),
+            Vec::<String>::new()
+        );
+        assert_eq!(said(File::Slurmdbd, "KillWait=30\nArchiveJobs=daily").len(), 2);
+    }
+
+    #[rstest]
+    #[case("MaxTime=UNLIMITED State=up Default=YES MaxNodes=INFINITE AllowGroups=a,b", 0)]
+    #[case("State=OPEN", 1)]
+    #[case("Default=perhaps OverSubscribe=some", 2)]
+    #[case("MaxTime=1-0 Maxtmie=4", 1)]
+    fn the_rest_of_a_partition_line(#[case] text: &str, #[case] count: usize) {
+        let notes = partition_notes(&parse_pairs(text).unwrap());
+        assert_eq!(notes.len(), count, "{notes:?}");
+    }
+
+    #[rstest]
+    #[case("60", true)]
+    #[case("1:30", true)]
+    #[case("1:30:00", true)]
+    #[case("2-", true)]
+    #[case("2-12", true)]
+    #[case("2-12:30:15", true)]
+    #[case("infinite", true)]
+    #[case("", false)]
+    #[case("1h", false)]
+    #[case("1:2:3:4", false)]
+    #[case("1-2-3", false)]
+    #[case("-5", false)]
+    fn times_are_slurms(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(is_time(text), expected);
+    }
+}
