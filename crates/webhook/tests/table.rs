@@ -35,9 +35,25 @@ fn read(answer: &Value) -> Answer {
     }
 }
 
+/// Whether an answer says one thing twice: a refusal again, or a warning of what is refused.
+fn twice(refusal: &str, warnings: &[String]) -> Option<String> {
+    let path = |line: &str| line.split_once(": ").map(|(path, _)| path.to_owned());
+    let lines: Vec<&str> = refusal.lines().collect();
+    let again = |(index, line): &(usize, &&str)| lines[..*index].contains(*line);
+    if let Some((_, line)) = lines.iter().enumerate().find(again) {
+        return Some((*line).to_owned());
+    }
+    let refused: Vec<String> = lines.into_iter().filter_map(path).collect();
+    let warned = |warning: &&String| path(warning).is_some_and(|at| refused.contains(&at));
+    warnings.iter().find(warned).cloned()
+}
+
 /// Why an answer is not what the row says.
 fn complaint(row: &Row, answer: &Answer) -> Option<String> {
     let Answer { refusal, warnings } = answer;
+    if let Some(text) = refusal.as_deref().and_then(|refusal| twice(refusal, warnings)) {
+        return Some(format!("says it twice: {text}"));
+    }
     match refusal {
         Some(refusal) if row.refused.is_empty() => return Some(format!("refused: {refusal}")),
         None if !row.refused.is_empty() => return Some("accepted".to_owned()),

@@ -58,6 +58,11 @@ impl Path {
         }
     }
 
+    /// Whether this is that place, or one inside of it.
+    pub fn is_within(&self, outer: &Self) -> bool {
+        self.0.starts_with(&outer.0)
+    }
+
     /// What an object holds there.
     pub fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, segment| match segment {

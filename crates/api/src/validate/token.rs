@@ -72,7 +72,7 @@ fn lifetime_bounds(path: &Path, lifetime: &crate::scalars::GoDuration, report: &
             path,
             format!("Slurm knows at most {TOKEN_LIFETIME_MAX_SECS}s; the token gets that"),
         );
-    } else if parsed < Duration::from_mins(1) {
+    } else if (Duration::from_secs(1)..Duration::from_mins(1)).contains(&parsed) {
         report.warn(path, "a token of less than a minute is hard to use");
     }
 }

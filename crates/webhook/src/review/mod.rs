@@ -2,7 +2,7 @@
 //! out in the one that the question came in.
 
 use k8s_openapi::ByteString;
-use keelson_api::validate::Report;
+use keelson_api::validate::{Report, Warning};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -140,7 +140,11 @@ pub struct Verdict {
 }
 
 impl From<Report> for Verdict {
-    fn from(report: Report) -> Self {
+    /// Of a field that is refused nothing else is told: it will be written anew, and is asked about again.
+    fn from(mut report: Report) -> Self {
+        let Report { violations, warnings } = &mut report;
+        let refused = |warning: &Warning| violations.iter().any(|v| warning.path.is_within(&v.path));
+        warnings.retain(|warning| !refused(warning));
         Self {
             report,
             ..Self::default()
