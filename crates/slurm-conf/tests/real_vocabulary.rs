@@ -58,14 +58,14 @@ fn what_is_noted_is_what_slurm_ends_on(
     };
     let base = slurm.run(&["cat", "/etc/slurm/slurm.conf"])?;
     // Two partitions or two nodes of one name would be a fault of their own.
-    let base: String = base
+    let base: Vec<&str> = base
         .lines()
         .filter(|line| !line.starts_with("NodeName") && !line.starts_with("PartitionName"))
-        .map(|line| format!("{line}\n"))
         .collect();
+    let base = base.join("\n");
     let mut wrong = Vec::new();
     for line in LINES {
-        slurm.write_public(FILE, format!("{base}{line}\n"))?;
+        slurm.write_public(FILE, format!("{base}\n{line}\n"))?;
         // The slurmctld of another test is not asked: reading the file is what comes first.
         let output = slurm.output(&[
             "env",
