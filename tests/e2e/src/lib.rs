@@ -100,9 +100,15 @@ pub fn eventually_within<T>(
             Err(error) if begun.elapsed() > limit => {
                 return Err(error).with_context(|| format!("not within {} s: {what}", limit.as_secs()));
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(250)),
+            Err(_) => std::thread::sleep(pause(begun.elapsed())),
         }
     }
+}
+
+/// How long to wait before the next try: the longer it takes anyway, the less a try is worth. A call of kubectl costs a good
+/// part of a second of a processor, and several tests wait at the same time.
+fn pause(waited: Duration) -> Duration {
+    (waited / 8).clamp(Duration::from_millis(250), Duration::from_secs(2))
 }
 
 /// A namespace that goes away with the test.
