@@ -272,7 +272,7 @@ fn a_scheduled_update_happens_in_its_window() -> Result<()> {
     let uid = |name: &str| -> Result<Option<String>> { Ok(slurm.workers()?.remove(name)) };
     let job = slurm.hold("cpu-0", 60)?;
     let strategy = json!({ "type": "ScheduledUpdate",
-        "scheduledUpdate": { "startTime": in_seconds(40)?, "duration": "30m" } });
+        "scheduledUpdate": { "startTime": in_seconds(60)?, "duration": "30m" } });
     let template = json!({ "metadata": { "annotations": { "note": "new" } } });
     slurm.patch(
         NODESET,
