@@ -342,7 +342,7 @@ fn a_window_that_slurm_refuses_is_told_of_again_and_again() -> Result<()> {
         let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": update });
         slurm.patch(NODESET, &json!({ "spec": { "updateStrategy": strategy } }))
     };
-    strategy(&["NO_SUCH_FLAG"])?;
+    strategy(&["BOGUS"])?;
     let told = slurm.wait_condition(NODESET, "ReservationCreated", "Unknown", "ReservationFailed")?;
     ensure!(
         told.contains("updateStrategy.scheduledUpdate") && told.contains("again"),
