@@ -230,7 +230,7 @@ fn on_cluster(
     }
     runner
         // They wait more than they work.
-        .args(["--test-threads=5", "-E", filter])
+        .args(["--test-threads=4", "-E", filter])
         .env("KEELSON_TEST_CLUSTER", &options.name)
         .env("KEELSON_XTASK", workspace::program()?)
         .env("KEELSON_TEST_PROGRAM", workspace::keelson(build)?)

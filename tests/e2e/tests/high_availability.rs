@@ -110,9 +110,9 @@ fn the_machine_of_the_slurmctld_in_charge_is_lost() -> Result<()> {
     let slurm = Slurm::install_ready(
         "ha",
         // A partition in which jobs share the little that a worker has.
-        &values.replace(
-            "SlurmctldTimeout=30",
-            "SlurmctldTimeout=10\n    PartitionName=shared Nodes=ALL OverSubscribe=FORCE:4",
+        &format!(
+            "{}\npartitions: {{ shared: {{ enabled: true, nodesets: [ALL], configMap: {{ OverSubscribe: 'FORCE:4' }} }} }}",
+            values.replace("SlurmctldTimeout: 30", "SlurmctldTimeout: 10"),
         ),
         2,
     )?;

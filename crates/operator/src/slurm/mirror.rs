@@ -26,6 +26,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// slurmrestd is kept busy by our lists for at most one part in this many.
 const COST_FACTOR: u32 = 5;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What a node can add to that: a short list that took long tells of a machine that is busy with something else.
+const PAUSE_PER_NODE: Duration = Duration::from_millis(10);
 /// A copy that could not be confirmed for this long is no basis for anything.
 const STALE: jiff::SignedDuration = jiff::SignedDuration::from_secs(20);
 
@@ -144,7 +146,7 @@ impl Mirror {
                     if self.take(&items, asked) {
                         changed();
                     }
-                    (started.elapsed() * COST_FACTOR).clamp(PERIOD, LONGEST_PAUSE)
+                    pause(started.elapsed(), items.len())
                 }
                 Err(error) => {
                     let why = chain(&error);
@@ -206,6 +208,13 @@ impl Mirror {
     }
 }
 
+/// How long slurmrestd is left alone after a list of so many nodes that took so long.
+fn pause(took: Duration, nodes: usize) -> Duration {
+    let of_length = PAUSE_PER_NODE.saturating_mul(u32::try_from(nodes).unwrap_or(u32::MAX));
+    let longest = of_length.clamp(PERIOD, LONGEST_PAUSE);
+    (took * COST_FACTOR).clamp(PERIOD, longest)
+}
+
 fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
     let SlurmNode {
         state,
@@ -230,4 +239,20 @@ fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
         && *features == b.features
         && *active_features == b.active_features
         && *registered == b.registered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_pays_for_a_long_list_and_not_for_a_slow_machine() {
+        let seconds = Duration::from_secs;
+        assert_eq!(pause(Duration::from_millis(5), 10_000), PERIOD);
+        assert_eq!(pause(seconds(2), 10_000), seconds(10));
+        assert_eq!(pause(seconds(20), 10_000), LONGEST_PAUSE);
+        assert_eq!(pause(seconds(20), 300), seconds(3));
+        assert_eq!(pause(seconds(20), 4), PERIOD);
+        assert_eq!(pause(seconds(20), 0), PERIOD);
+    }
 }

@@ -35,7 +35,9 @@ enum Work {
 pub fn rank(pod: &PodFacts, slurm: &Slurm) -> Rank {
     let work = match slurm.node(&pod.node) {
         Some(node) if node.busy() => node.busy_until().map_or(Work::Unlimited, Work::Until),
-        _ => Work::Idle,
+        // It serves a Slurm that had not heard of it when it was last read: it may have a job by now.
+        None if pod.ready_since.is_some() => Work::Unlimited,
+        Some(_) | None => Work::Idle,
     };
     Rank {
         assigned: pod.machine.is_some(),

@@ -88,6 +88,23 @@ fn a_ready_worker_that_slurm_does_not_know_gets_time_and_is_then_replaced() {
 }
 
 #[test]
+fn a_worker_that_just_registered_is_not_taken_for_idle() {
+    // Slurm was last read before it came; it may have got a job since.
+    let steps = plan(&observed(set(1), vec![pod(0), pod(1)], slurm(&["IDLE", ""]))).steps;
+    let leaves = |pod| Step::Intend {
+        pod,
+        intent: Intent {
+            cause: Cause::ScaleIn,
+            since: at(0),
+        },
+    };
+    assert!(
+        steps.contains(&leaves(id(0))) && !steps.contains(&leaves(id(1))),
+        "{steps:?}"
+    );
+}
+
+#[test]
 fn a_deleted_set_drains_all_and_removes_what_is_drained() {
     let mut set = set(2);
     set.leaving = Leaving::Drain;
