@@ -71,16 +71,19 @@ impl Workload {
 
     /// Whether pods are on their way up, or are being replaced.
     pub fn progress(self, daemon: &str, wanted: i32) -> Finding {
-        let (reason, missing) = if self.ready < wanted {
-            (reason::STARTING, wanted - self.ready)
+        let (reason, message) = if self.ready < wanted {
+            (
+                reason::STARTING,
+                format!("{} {daemon} starting", wanted - self.ready),
+            )
         } else if self.updated < wanted {
-            (reason::ROLLING_OUT, wanted - self.updated)
+            let old = wanted - self.updated;
+            (
+                reason::ROLLING_OUT,
+                format!("{old} {daemon} to be replaced by those of the newest form"),
+            )
         } else {
             return Finding::settled();
-        };
-        let message = match reason {
-            reason::STARTING => format!("{missing} {daemon} starting"),
-            _ => format!("{missing} {daemon} to be replaced by those of the newest form"),
         };
         Finding::new(condition::PROGRESSING, true, reason, message)
     }

@@ -2,6 +2,8 @@
 //! a word that they do not know and on a value that they cannot read. The tables are those of 24.11 to 26.05; as a newer
 //! Slurm may know more, what is found here is a note and never a fault.
 
+mod words;
+
 use std::fmt;
 
 use crate::catalogue::{File, Shape};
@@ -9,150 +11,10 @@ use crate::change::{is_known, known_names};
 use crate::node_conf;
 use crate::syntax::{Document, Origin, Pair, Statement};
 
-/// What a value must look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    /// A whole number up to this.
-    Number(u64),
-    YesNo,
-    Time,
-    /// Starts with one of these.
-    Word(&'static [&'static str]),
-    Text,
-}
-
-const U16: Takes = Takes::Number(u16::MAX as u64);
-const U32: Takes = Takes::Number(u32::MAX as u64);
-const U64: Takes = Takes::Number(u64::MAX);
-
-#[rustfmt::skip]
-const SLURM_U16: [&str; 37] = [
-    "AccountingStoragePort", "AcctGatherNodeFreq", "BatchStartTimeout", "CompleteWait", "EioTimeout", "EpilogTimeout",
-    "FairShareDampeningFactor", "GroupUpdateForce", "GroupUpdateTime", "HealthCheckInterval", "HealthCheckTimeout",
-    "InactiveLimit", "JobFileAppend", "JobRequeue", "KillOnBadExit", "KillWait", "MaxTasksPerNode", "MessageTimeout",
-    "OverTimeLimit", "PrologEpilogTimeout", "PrologTimeout", "PropagatePrioProcess", "ResumeRate", "ResumeTimeout",
-    "ResvOverRun", "ReturnToService", "SchedulerTimeSlice", "SlurmSchedLogLevel", "SlurmctldTimeout", "SlurmdTimeout",
-    "SuspendRate", "SuspendTimeout", "TCPTimeout", "TreeWidth", "UnkillableStepTimeout", "VSizeFactor", "WaitTime",
-];
-#[rustfmt::skip]
-const SLURM_U32: [&str; 19] = [
-    "EpilogMsgTime", "FirstJobId", "JobCompPort", "KeepAliveTime", "MaxArraySize", "MaxBatchRequeue", "MaxDBDMsgs",
-    "MaxJobCount", "MaxJobId", "MaxNodeCount", "MaxStepCount", "MinJobAge", "PriorityWeightAge", "PriorityWeightAssoc",
-    "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS", "SlurmdPort",
-];
-const SLURM_U64: [&str; 6] = [
-    "DefCPUPerGPU",
-    "DefMemPerCPU",
-    "DefMemPerGPU",
-    "DefMemPerNode",
-    "MaxMemPerCPU",
-    "MaxMemPerNode",
-];
-const SLURM_YES_NO: [&str; 6] = [
-    "AccountingStoreJobComment",
-    "AllowSpecResourcesUsage",
-    "DisableRootJobs",
-    "PriorityFavorSmall",
-    "TrackWCKey",
-    "UsePAM",
-];
-const SLURM_TIME: [&str; 4] = [
-    "PreemptExemptTime",
-    "PriorityCalcPeriod",
-    "PriorityDecayHalfLife",
-    "PriorityMaxAge",
-];
-/// Words of one release that another has no more, or not yet.
-#[rustfmt::skip]
-const SLURM_OTHER: [&str; 21] = [
-    "AccountingStorageLoc", "BackupAddr", "BackupController", "ControlAddr", "ControlMachine", "CryptoType",
-    "DefRuntimePlugin", "ExtSensorsFreq", "ExtSensorsType", "FastSchedule", "GetEnvTimeout", "JobCredentialPrivateKey",
-    "JobCredentialPublicCertificate", "PowerParameters", "PowerPlugin", "RoutePlugin", "SerializerParameters",
-    "SerializerPlugins", "SlurmrestdHttpAuthParameters", "SlurmrestdParameters", "SlurmstepdParameters",
-];
-
-const SLURMDBD_U16: [&str; 5] = [
-    "CommitDelay",
-    "DbdPort",
-    "MessageTimeout",
-    "StoragePort",
-    "TCPTimeout",
-];
-#[rustfmt::skip]
-const SLURMDBD_U32: [&str; 9] = [
-    "JobPurge", "MaxPurgeLimit", "PurgeEventMonths", "PurgeJobMonths", "PurgeStepMonths", "PurgeSuspendMonths",
-    "PurgeTXNMonths", "PurgeUsageMonths", "StepPurge",
-];
-#[rustfmt::skip]
-const SLURMDBD_YES_NO: [&str; 16] = [
-    "AllResourcesAbsolute", "AllowNoDefAcct", "ArchiveEvents", "ArchiveJobEnv", "ArchiveJobScript", "ArchiveJobs",
-    "ArchiveResvs", "ArchiveSteps", "ArchiveSuspend", "ArchiveTXN", "ArchiveUsage", "DisableArchiveCommands",
-    "DisableCoordDBD", "DisableRollups", "TrackSlurmctldDown", "TrackWCKey",
-];
-#[rustfmt::skip]
-const SLURMDBD_TEXT: [&str; 44] = [
-    "ArchiveDir", "ArchiveScript", "AuthAltParameters", "AuthAltTypes", "AuthInfo", "AuthType",
-    "CommunicationParameters", "DbdAddr", "DbdBackupHost", "DbdHost", "DebugFlags", "DebugLevel", "DebugLevelSyslog",
-    "DefaultQOS", "HashPlugin", "LogFile", "LogTimeFormat", "MaxQueryTimeRange", "Parameters", "PidFile", "PluginDir",
-    "PrivateData", "PurgeEventAfter", "PurgeJobAfter", "PurgeJobEnvAfter", "PurgeJobScriptAfter", "PurgeResvAfter",
-    "PurgeStepAfter", "PurgeSuspendAfter", "PurgeTXNAfter", "PurgeUsageAfter", "SerializerParameters",
-    "SerializerPlugins", "SlurmUser", "StorageBackupHost", "StorageHost", "StorageLoc", "StorageParameters",
-    "StoragePass", "StoragePassScript", "StorageType", "StorageUser", "TLSParameters", "TLSType",
-];
-
-const SHARED: Takes = Takes::Word(&["NO", "EXCLUSIVE", "YES", "FORCE"]);
-
-/// What may stand on a `PartitionName` line.
-const PARTITION: [(&str, Takes); 48] = [
-    ("AllocNodes", Takes::Text),
-    ("AllowAccounts", Takes::Text),
-    ("AllowGroups", Takes::Text),
-    ("AllowQos", Takes::Text),
-    ("Alternate", Takes::Text),
-    ("CpuBind", Takes::Text),
-    ("DefCPUPerGPU", U64),
-    ("DefMemPerCPU", U64),
-    ("DefMemPerGPU", U64),
-    ("DefMemPerNode", U64),
-    ("Default", Takes::YesNo),
-    ("DefaultTime", Takes::Time),
-    ("DenyAccounts", Takes::Text),
-    ("DenyQos", Takes::Text),
-    ("DisableRootJobs", Takes::YesNo),
-    ("Exclusive", Takes::Text),
-    ("ExclusiveTopo", Takes::YesNo),
-    ("ExclusiveUser", Takes::YesNo),
-    ("GraceTime", U32),
-    ("Hidden", Takes::YesNo),
-    ("LLN", Takes::YesNo),
-    ("MaxCPUsPerNode", U32),
-    ("MaxCPUsPerSocket", U32),
-    ("MaxMemPerCPU", U64),
-    ("MaxMemPerNode", U64),
-    ("MaxNodes", U32),
-    ("MaxTime", Takes::Time),
-    ("MinNodes", U32),
-    ("Nodes", Takes::Text),
-    ("OverSubscribe", SHARED),
-    ("OverTimeLimit", Takes::Text),
-    ("PartitionName", Takes::Text),
-    ("PowerDownOnIdle", Takes::YesNo),
-    ("PreemptMode", Takes::Text),
-    ("Priority", U16),
-    ("PriorityJobFactor", U16),
-    ("PriorityTier", U16),
-    ("QOS", Takes::Text),
-    ("ReqResv", Takes::YesNo),
-    ("ResumeTimeout", U16),
-    ("RootOnly", Takes::YesNo),
-    ("SelectTypeParameters", Takes::Word(&["CR_Core", "CR_Socket"])),
-    ("Shared", SHARED),
-    ("State", Takes::Word(&["UP", "DOWN", "DRAIN", "INACTIVE"])),
-    ("SuspendTime", Takes::Text),
-    ("SuspendTimeout", U16),
-    ("TRESBillingWeights", Takes::Text),
-    ("Topology", Takes::Text),
-];
+use words::{
+    PARTITION, SLURM_OTHER, SLURM_TIME, SLURM_U16, SLURM_U32, SLURM_U64, SLURM_YES_NO, SLURMDBD_TEXT,
+    SLURMDBD_U16, SLURMDBD_U32, SLURMDBD_YES_NO, Takes, U16, U32, U64,
+};
 
 /// Something that Slurm would probably end with an error on.
 #[derive(Debug, Clone, PartialEq, Eq)]
