@@ -94,7 +94,8 @@ pub struct ControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmctld: Option<RawObject>,
 
-    /// Whether a changed configuration is taken in by the running slurmctld instead of by a restart of its pod.
+    /// Whether a changed configuration is taken in by the running slurmctld instead of by a restart of its pod. The project's own
+    /// images do without this wherever Slurm can.
     #[serde(default)]
     pub inplace_reconfigure: bool,
 

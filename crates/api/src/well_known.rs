@@ -194,6 +194,8 @@ pub mod reason {
     pub const ROLLING_OUT: &str = "RollingOut";
     /// Progressing: a worker is drained, jobs are still running on it.
     pub const DRAINING: &str = "Draining";
+    /// Not progressing: workers take no new jobs, because of a cordon or of somebody's drain in Slurm.
+    pub const DRAINED: &str = "Drained";
     /// Not progressing: a person asked for it.
     pub const PAUSED: &str = "Paused";
     /// Terminating: objects that use this one still exist.

@@ -59,6 +59,14 @@ impl Finding {
         Self::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
     }
 
+    /// Whether there is something that a person should look at.
+    pub fn degraded(trouble: Option<Problem>) -> Self {
+        match trouble {
+            Some(Problem { reason, message }) => Self::new(condition::DEGRADED, true, reason, message),
+            None => Self::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
+        }
+    }
+
     /// What the three conditions of every kind say while a problem keeps everything from being done.
     pub fn blocked(problem: &Problem) -> Vec<Self> {
         let Problem { reason, message } = problem;
@@ -66,7 +74,7 @@ impl Finding {
         vec![
             Self::new(condition::READY, false, reason, message.clone()),
             Self::new(condition::PROGRESSING, false, reason, waiting),
-            Self::new(condition::DEGRADED, true, reason, message.clone()),
+            Self::degraded(Some(problem.clone())),
         ]
     }
 }
@@ -118,14 +126,28 @@ pub fn compute(
         .collect()
 }
 
-/// Why it is not ready; of one that is, what is being done with it, if anything is.
+/// Of one that is deleted, what it waits for; else why it is not ready; of one that is, what is being done with it, if anything
+/// is.
 fn to_know(findings: &[Finding]) -> Option<&'static str> {
     let of = |kind: &str| findings.iter().find(|finding| finding.kind == kind);
+    if let Some(terminating) = of(condition::TERMINATING) {
+        return Some(terminating.reason);
+    }
     let ready = of(condition::READY)?;
     let progress = of(condition::PROGRESSING)
         .map(|finding| finding.reason)
         .filter(|reason| ready.holds == Holds::Yes && *reason != reason::AS_SPECIFIED);
     Some(progress.unwrap_or(ready.reason))
+}
+
+/// Whether this is shown as trouble from now on. How many pods have it changes all the time, and is no news.
+pub fn is_news(before: &[Condition], now: &[Condition], reason: &str) -> bool {
+    let shows = |conditions: &[Condition]| {
+        conditions.iter().any(|known| {
+            known.type_ == condition::DEGRADED && known.status == "True" && known.reason == reason
+        })
+    };
+    shows(now) && !shows(before)
 }
 
 /// The API server keeps whole seconds; what we compare with what it kept must have no others.
@@ -134,10 +156,16 @@ pub fn whole_seconds(time: Timestamp) -> Timestamp {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    /// Status, reason and message of a condition.
+    pub fn shown<'a>(conditions: &'a [Condition], kind: &str) -> [&'a str; 3] {
+        let found = conditions.iter().find(|known| known.type_ == kind).unwrap();
+        [&found.status, &found.reason, &found.message].map(String::as_str)
+    }
 
     #[rstest]
     #[case::trouble(false, "Starting", "Draining", true, "Why")]
@@ -160,6 +188,42 @@ mod tests {
         let found = compute(&[], findings, None, Timestamp::UNIX_EPOCH);
         assert_eq!(found[2].reason, expected);
         assert_eq!(found[0].reason, ready, "Ready speaks for itself");
+    }
+
+    #[test]
+    fn what_is_deleted_says_what_it_waits_for() {
+        let findings = vec![
+            Finding::new(condition::READY, true, reason::AS_SPECIFIED, ""),
+            Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
+            Finding::new(condition::TERMINATING, true, reason::IN_USE, ""),
+        ];
+        let found = compute(&[], findings, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(shown(&found, condition::DEGRADED)[..2], ["False", reason::IN_USE]);
+    }
+
+    #[test]
+    fn trouble_is_news_once() {
+        let with = |reason, message: &str| {
+            let trouble = Problem {
+                reason,
+                message: message.to_owned(),
+            };
+            let degraded = vec![Finding::degraded(Some(trouble))];
+            compute(&[], degraded, None, Timestamp::UNIX_EPOCH)
+        };
+        let held = with(reason::POD_HELD, "one pod");
+        assert!(is_news(&[], &held, reason::POD_HELD));
+        assert!(!is_news(
+            &held,
+            &with(reason::POD_HELD, "two pods"),
+            reason::POD_HELD
+        ));
+        assert!(is_news(
+            &held,
+            &with(reason::DAEMON_ENDED, ""),
+            reason::DAEMON_ENDED
+        ));
+        assert!(!is_news(&held, &[], reason::POD_HELD), "it is over");
     }
 
     #[test]

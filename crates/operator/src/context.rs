@@ -2,12 +2,17 @@
 
 use std::{fmt, sync::Arc};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use keelson_api::Controller;
 use keelson_runtime::{Clock, Key, apply::Writer, contents::Contents, events::Events, metrics::Metrics};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 
-use crate::{caches::Caches, keys, slurm::mirrors::Mirrors, triggers::Triggers};
+use crate::{
+    caches::Caches, conditions, keys, problem::Problem, slurm::mirrors::Mirrors, triggers::Triggers,
+};
 
 /// Settings that come from flags.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +66,21 @@ impl Context {
         let namespace = controller.namespace().unwrap_or_default();
         let workload = Key::new(namespace, controller.controller_name());
         keys::slurm_key_in_use(self.caches.stateful_sets.get(&workload).as_deref())
+    }
+
+    /// An event for trouble that the conditions show from now on.
+    pub fn tell_trouble<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        trouble: Option<Problem>,
+        before: &[Condition],
+        now: &[Condition],
+    ) {
+        if let Some(Problem { reason, message }) = trouble
+            && conditions::is_news(before, now, reason)
+        {
+            self.events.warning(about, reason, message);
+        }
     }
 
     /// The ConfigMap of this name, with its content.

@@ -1,7 +1,12 @@
 //! Why a pod does not come up, in Kubernetes' or its daemon's own words. Pure.
+//!
+//! The one judgement for the pods of every kind. A pod that is on its way up has no trouble, however long that takes.
+
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use keelson_api::well_known::reason;
+use kube::ResourceExt;
 
 use crate::problem::Problem;
 
@@ -10,8 +15,42 @@ const PASSING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// The container ended more than once, and waits to be started again.
 const BACK_OFF: &str = "CrashLoopBackOff";
 
+/// What a daemon's last words begin with, the most telling first. What stands behind `Usage: ` explains every option.
+const TELLING: [&str; 4] = ["fatal: ", "error: ", "unrecognized option ", "Usage: "];
+
+/// What slurmdbd says behind each attempt at its database while it starts. It goes on for ever.
+pub const TRIES_AGAIN: &str = "The database must be up when starting the MYSQL plugin";
+
+/// What holds one of these pods up.
+pub fn among(pods: &[Arc<Pod>]) -> Option<Problem> {
+    let troubled = pods
+        .iter()
+        .filter_map(|pod| Some((pod.name_any(), trouble(pod)?)));
+    one_of(troubled.collect())
+}
+
+/// One of the pods that do not come up, with the reason; the others have mostly the same.
+pub fn one_of(mut troubled: Vec<(String, Problem)>) -> Option<Problem> {
+    // Always the same one, whatever the order in which they were read.
+    troubled.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let ((pod, Problem { reason, message }), others) = troubled.split_first()?;
+    let others = match others.len() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    Some(Problem {
+        reason,
+        message: format!("pod {pod}{others}: {message}"),
+    })
+}
+
 pub fn trouble(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;
+    // One that is going or has gone gets a successor, or is not wanted.
+    let has_gone = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
+    if has_gone || pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     let unscheduled = status
         .conditions
         .iter()
@@ -62,28 +101,37 @@ fn of_container(container: &ContainerStatus) -> Option<Problem> {
 }
 
 fn words_of(ended: &ContainerStateTerminated) -> String {
+    // What it said before has nothing to do with it.
+    if ended.reason.as_deref() == Some("OOMKilled") {
+        return "it ran out of memory (OOMKilled): raise its memory limit".to_owned();
+    }
     match ended.message.as_deref().and_then(complaint) {
         Some(words) => format!("it said: {words}"),
         None => format!("it ended with status {}; see its log", ended.exit_code),
     }
 }
 
-/// The line that says best why a daemon of Slurm ended: the last fatal one, else the last error, else the last.
+/// Whether it is a complaint that every start has and that means nothing, or that stands behind the one that means
+/// something.
+pub fn is_noise(line: &str) -> bool {
+    ["chown(/dev/null", TRIES_AGAIN]
+        .iter()
+        .any(|noise| line.contains(noise))
+}
+
+/// The line that says best why a daemon of Slurm ended: the last of the most telling kind, else the last.
 fn complaint(log: &str) -> Option<String> {
-    let last = |word: &str| {
-        log.lines().rev().find_map(|line| {
-            let words = line.find(word).and_then(|at| line.get(at..))?;
-            Some(words.trim_end().to_owned())
-        })
-    };
-    let line = || log.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    last("fatal: ")
-        .or_else(|| last("error: "))
-        .or_else(|| line().map(str::to_owned))
+    let lines = || log.lines().rev().map(str::trim).filter(|line| !is_noise(line));
+    let last = |word: &str| lines().find_map(|line| line.find(word).and_then(|at| line.get(at..)));
+    TELLING
+        .into_iter()
+        .find_map(last)
+        .or_else(|| lines().find(|line| !line.is_empty()))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -111,6 +159,28 @@ mod tests {
     #[case::has_just_ended(ended(1, FATAL), json!({}), Some((reason::DAEMON_ENDED, SAID)))]
     #[case::waits(json!({ "waiting": { "reason": "CrashLoopBackOff" } }), ended(1, FATAL), Some((reason::DAEMON_ENDED, SAID)))]
     #[case::tries_again(json!({ "running": {} }), ended(1, FATAL), Some((reason::DAEMON_ENDED, SAID)))]
+    #[case::noise(
+        ended(1, "error: chown(/dev/null, 1, 1): no\nerror: refused\nerror: The database must be up when starting the MYSQL plugin.\n"),
+        json!({}),
+        Some((reason::DAEMON_ENDED, "container slurmd ended and is started again, it said: error: refused"))
+    )]
+    #[case::only_noise(ended(1, "slurmdbd: error: chown(/dev/null, 1, 1): no\n"), json!({}), Some((
+        reason::DAEMON_ENDED,
+        "container slurmd ended and is started again, it ended with status 1; see its log"
+    )))]
+    #[case::mistaken_arguments(
+        ended(1, "Usage: slurmctld [OPTIONS]\n  -V   Print version information and exit.\n"),
+        json!({}),
+        Some((reason::DAEMON_ENDED, "container slurmd ended and is started again, it said: Usage: slurmctld [OPTIONS]"))
+    )]
+    #[case::no_memory(
+        json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled", "message": "all is well" } }),
+        json!({}),
+        Some((
+            reason::DAEMON_ENDED,
+            "container slurmd ended and is started again, it ran out of memory (OOMKilled): raise its memory limit"
+        ))
+    )]
     fn what_holds_a_container_up_is_told(
         #[case] state: Value,
         #[case] last: Value,
@@ -128,9 +198,45 @@ mod tests {
 
     #[test]
     fn a_pod_without_a_place_is_told_of() {
-        let found = told(&json!({ "conditions": [
-            { "type": "PodScheduled", "status": "False", "message": "2 Insufficient cpu" }] }));
-        assert_eq!(found, Some(held("2 Insufficient cpu".to_owned())));
+        assert_eq!(told(&no_room()), Some(held("2 Insufficient cpu".to_owned())));
+    }
+
+    #[rstest]
+    #[case::is_deleted(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }), "Running")]
+    #[case::was_evicted(json!({}), "Failed")]
+    #[case::is_done(json!({}), "Succeeded")]
+    fn one_that_is_on_its_way_out_is_no_trouble(#[case] metadata: Value, #[case] phase: &str) {
+        let mut status = no_room();
+        status["phase"] = json!(phase);
+        let pod = json!({ "metadata": metadata, "status": status });
+        assert_eq!(trouble(&serde_json::from_value(pod).unwrap()), None);
+    }
+
+    #[test]
+    fn of_several_always_the_same_one_is_named() {
+        let pod = |name: &str, status: &Value| {
+            let pod = json!({ "metadata": { "name": name }, "status": status });
+            Arc::new(serde_json::from_value(pod).unwrap())
+        };
+        let fine = pod("a", &json!({}));
+        let (b, c) = (pod("b", &no_room()), pod("c", &no_room()));
+        assert_eq!(among(&[Arc::clone(&fine)]), None);
+        for order in [[&fine, &b, &c], [&c, &b, &fine]] {
+            let found = among(&order.map(Arc::clone)).unwrap();
+            assert_eq!(found, held("pod b (and 1 more): 2 Insufficient cpu".to_owned()));
+        }
+    }
+
+    /// A pod whose daemon ends with this complaint again and again.
+    pub fn crashing(name: &str, complaint: &str) -> Arc<Pod> {
+        let mut container = status(&json!({ "waiting": { "reason": BACK_OFF } }));
+        container["lastState"] = ended(1, complaint);
+        let pod = json!({ "metadata": { "name": name }, "status": { "containerStatuses": [container] } });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn no_room() -> Value {
+        json!({ "conditions": [{ "type": "PodScheduled", "status": "False", "message": "2 Insufficient cpu" }] })
     }
 
     const FATAL: &str = "error: a\n[now] slurmd: fatal: Foo is unknown \nerror: b";

@@ -73,6 +73,8 @@ pub fn node(node: &mut Node) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -123,13 +125,14 @@ mod tests {
         .unwrap();
         let mut pruned = whole.clone();
         pod(&mut pruned);
+        let of_pod = |pod: &Pod| daemon::of_pod(Some(&Arc::new(pod.clone())));
         assert_eq!(perceive::pod_facts(&pruned), perceive::pod_facts(&whole));
         assert_eq!(
             perceive::target(&pruned).as_deref(),
             Some(machine.unwrap_or("machine-2"))
         );
         assert_eq!(pod_trouble::trouble(&pruned), pod_trouble::trouble(&whole));
-        assert_eq!(daemon::of_pod(Some(&pruned)), daemon::of_pod(Some(&whole)));
+        assert_eq!(of_pod(&pruned), of_pod(&whole));
         assert!(pruned.spec.unwrap().containers.is_empty());
     }
 }

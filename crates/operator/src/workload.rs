@@ -7,9 +7,8 @@ use k8s_openapi::api::{
     core::v1::Pod,
 };
 use keelson_api::well_known::{condition, reason};
-use kube::ResourceExt;
 
-use crate::{conditions::Finding, pod_trouble::trouble};
+use crate::{conditions::Finding, pod_trouble};
 
 /// What Kubernetes tells of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,11 +53,8 @@ impl Workload {
         let mut message = format!("{} of {wanted} {daemon} ready", self.ready);
         let holds = self.ready > 0 || wanted == 0;
         if self.ready < wanted {
-            let mut troubled = pods
-                .iter()
-                .filter_map(|pod| Some((pod.name_any(), trouble(pod)?)));
-            if let Some((pod, why)) = troubled.next() {
-                message = format!("{message}; pod {pod}: {}", why.message);
+            if let Some(why) = pod_trouble::among(pods) {
+                message = format!("{message}; {}", why.message);
             }
             return Finding::new(condition::READY, holds, reason::STARTING, message);
         }
@@ -109,8 +105,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::none(0, 2, false, reason::STARTING, "0 of 2 x ready; pod a: no room")]
-    #[case::some(1, 2, true, reason::STARTING, "1 of 2 x ready; pod a: no room")]
+    #[case::none(0, 2, false, reason::STARTING, "0 of 2 x ready; pod a (and 1 more): no room")]
+    #[case::some(1, 2, true, reason::STARTING, "1 of 2 x ready; pod a (and 1 more): no room")]
     #[case::all(2, 2, true, reason::AS_SPECIFIED, "2 of 2 x ready")]
     #[case::old_ones(
         2,

@@ -144,17 +144,10 @@ fn build_kubernetes(go: &Go, place: &Path, log: &Path) -> Result<()> {
 
 /// kwok's module carries the stage files that its program needs.
 fn kwok_stages(go: &Go, place: &Path) -> Result<()> {
-    let module = format!("sigs.k8s.io/kwok@v{KWOK}");
-    let answer = command::output(go.command().args(["mod", "download", "-json", &module]))?;
-    let answer: serde_json::Value =
-        serde_json::from_str(&answer).context("unreadable answer of go mod download")?;
-    let directory = answer
-        .get("Dir")
-        .and_then(|dir| dir.as_str())
-        .context("go mod download named no directory")?;
+    let directory = go.module(&format!("sigs.k8s.io/kwok@v{KWOK}"))?;
     let mut stages = String::new();
     for folder in ["node/fast", "node/heartbeat-with-lease", "pod/fast"] {
-        let folder = Path::new(directory).join("kustomize/stage").join(folder);
+        let folder = directory.join("kustomize/stage").join(folder);
         let mut files: Vec<PathBuf> = fs::read_dir(&folder)?
             .map(|file| file.map(|file| file.path()))
             .collect::<std::io::Result<_>>()?;
@@ -173,13 +166,13 @@ fn kwok_stages(go: &Go, place: &Path) -> Result<()> {
 
 /// The Go toolchain of this machine.
 #[derive(Debug)]
-struct Go {
+pub(crate) struct Go {
     program: PathBuf,
-    version: String,
+    pub(crate) version: String,
 }
 
 impl Go {
-    fn find() -> Result<Self> {
+    pub(crate) fn find() -> Result<Self> {
         let wanted = format!("Go {}.{} or newer", GO_MINIMUM.0, GO_MINIMUM.1);
         for program in ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"] {
             let Ok(text) = command::output(Command::new(program).arg("version")) else {
@@ -204,7 +197,7 @@ impl Go {
         bail!("no Go toolchain found; {wanted} is needed to build Kubernetes: install it and put it in PATH")
     }
 
-    fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
             .env("CGO_ENABLED", "0")
@@ -236,6 +229,15 @@ impl Go {
         })
     }
 
+    /// Where a module's files are.
+    pub(crate) fn module(&self, module: &str) -> Result<PathBuf> {
+        let answer = command::output(self.command().args(["mod", "download", "-json", module]))?;
+        let answer: serde_json::Value =
+            serde_json::from_str(&answer).context("unreadable answer of go mod download")?;
+        let directory = answer.get("Dir").and_then(|dir| dir.as_str());
+        Ok(directory.context("go mod download named no directory")?.into())
+    }
+
     fn install(&self, package: &str, version: &str, place: &Path, log: &Path) -> Result<()> {
         let mut install = self.command();
         install
@@ -246,7 +248,7 @@ impl Go {
     }
 
     #[expect(clippy::unused_self, reason = "reads as an action of the toolchain")]
-    fn run(&self, command: &mut Command, log: &Path) -> Result<()> {
+    pub(crate) fn run(&self, command: &mut Command, log: &Path) -> Result<()> {
         command::run(command, log).map_err(|error| {
             let text = error.to_string();
             if ["dial tcp", "no such host", "i/o timeout", "connection refused"].iter().any(|sign| text.contains(sign)) {

@@ -2,6 +2,7 @@
 
 pub mod binaries;
 pub mod cache;
+pub mod cert_manager;
 mod cgroups;
 pub mod cluster;
 pub mod command;

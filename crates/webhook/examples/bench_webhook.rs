@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::{Authority, NAMESPACE, Server, cluster, path_of, review};
 
+// As in the program that is shipped.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const WARM_UP: usize = 2_000;
 const REVIEWS: usize = 20_000;
 const CLIENTS: usize = 8;

@@ -14,8 +14,8 @@ use slurm_conf::{
     merge::{Error, Finding, FindingKind, Rendered},
     node_conf,
     slurm_conf::{
-        AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf, render,
-        render_external,
+        AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, SlurmConf, render_external,
+        render_read,
     },
     slurmdbd_conf::{self, SlurmdbdConf, Storage},
     sshd_config,
@@ -42,56 +42,59 @@ const HOST_LISTS: [(&str, Option<&str>); 5] = [
 /// The user's part of slurm.conf.
 pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report) {
     let path = Path::spec().field("extraConf");
-    let extra_conf = controller.spec.extra_conf.clone().unwrap_or_default();
+    let extra_conf = controller.spec.extra_conf.as_deref().unwrap_or_default();
     // A wrong name is refused by itself; here it would only hide the rest.
     let cluster_name = controller.cluster_name();
     if extra_conf.trim().is_empty() || encode_name(&cluster_name).is_err() {
         return;
     }
     let files = included_files(controller, around);
+    let document = match parse(File::Slurm, extra_conf, &files) {
+        Ok(document) => document,
+        Err(problems) => return judge(&path, Err(Error::Unreadable(problems)), report),
+    };
     let rendered = if controller.spec.external {
         render_external(&ExternalSlurmConf {
             cluster_name,
             host: "elsewhere".into(),
             port: port::SLURMCTLD,
             accounting: None,
-            extra_conf: extra_conf.clone(),
+            extra_conf: extra_conf.to_owned(),
         })
     } else {
-        render(&SlurmConf {
-            cluster_name,
-            hosts: (0..controller.replicas())
-                .map(|ordinal| ControllerHost {
-                    name: controller.pod_name(ordinal),
-                    address: Some(controller.pod_fqdn(ordinal)),
-                })
-                .collect(),
-            slurmctld_port: port::SLURMCTLD,
-            slurmd_port: port::SLURMD,
-            service_address: Some(controller.service_fqdn()),
-            jwks: controller.spec.jwks_key_ref.is_some(),
-            accounting: controller.spec.accounting_ref.as_ref().map(|_| AccountingHost {
-                host: "accounting".into(),
-                port: port::SLURMDBD,
-                backup_host: None,
-            }),
-            metrics: controller.spec.metrics_enabled(),
-            scripts: Scripts::default(),
-            nodesets: nodesets(controller, around),
-            nodes: 0,
-            retained: Vec::new(),
-            extra_conf: extra_conf.clone(),
-            included_files: files.clone(),
-        })
+        render_read(&filled_in(controller, cluster_name, around), &document)
     };
     judge(&path, rendered, report);
-    if let Ok(document) = parse(File::Slurm, &extra_conf, &files) {
-        words(&path, &vocabulary::notes(File::Slurm, &document), report);
-        host_lists(&path, &document, report);
-        includes(&path, &document, report);
-        if !controller.spec.external {
-            topology_file(&path, &document, &files, report);
-        }
+    words(&path, &vocabulary::notes(File::Slurm, &document), report);
+    host_lists(&path, &document, report);
+    includes(&path, &document, report);
+    if !controller.spec.external {
+        topology_file(&path, &document, &files, report);
+    }
+}
+
+/// What the operator would write around the user's text.
+fn filled_in(controller: &Controller, cluster_name: String, around: &Around) -> SlurmConf {
+    SlurmConf {
+        cluster_name,
+        hosts: (0..controller.replicas())
+            .map(|ordinal| ControllerHost {
+                name: controller.pod_name(ordinal),
+                address: Some(controller.pod_fqdn(ordinal)),
+            })
+            .collect(),
+        slurmctld_port: port::SLURMCTLD,
+        slurmd_port: port::SLURMD,
+        service_address: Some(controller.service_fqdn()),
+        jwks: controller.spec.jwks_key_ref.is_some(),
+        accounting: controller.spec.accounting_ref.as_ref().map(|_| AccountingHost {
+            host: "accounting".into(),
+            port: port::SLURMDBD,
+            backup_host: None,
+        }),
+        metrics: controller.spec.metrics_enabled(),
+        nodesets: nodesets(controller, around),
+        ..SlurmConf::default()
     }
 }
 

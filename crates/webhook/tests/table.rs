@@ -159,7 +159,9 @@ async fn deletion_is_never_refused_and_says_what_it_means() {
         (
             "RestApi",
             find("RestApi"),
-            vec!["cannot drain, update or remove workers of NodeSets busy"],
+            vec![
+                "stays until NodeSets busy, busy-twin are deleted too: their workers are drained through it",
+            ],
         ),
         (
             "NodeSet",

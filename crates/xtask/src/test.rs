@@ -36,7 +36,7 @@ pub struct Options {
     filter: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tier {
     /// Formatting, clippy, dependency policy
     Lint,
@@ -57,49 +57,66 @@ const ON_CLUSTER: &str = "package(e2e)";
 /// Too long for every change.
 const LONG: &str = "test(/soak/)";
 
+/// One real part at a time.
+const OF_PARTS: &str = "binary(/^real_/)";
+
+/// How many tests run at once where they wait more than they work; `.config/nextest.toml` says how many of which.
+const AT_ONCE: &str = "--test-threads=7";
+
 pub fn run(options: &Options) -> Result<ExitCode> {
     let progress = Progress::new(options.verbose);
-    let mut tiers = options.tier.clone();
-    if tiers.is_empty() {
-        tiers = vec![Tier::Lint, Tier::Pure, Tier::Parts, Tier::Cluster];
-    }
-    tiers.sort();
-    tiers.dedup();
-    let cache = Cache::open()?;
-    // The cluster tier needs the operator as it is shipped. Compiling it is all work and the parts tier mostly waits.
-    let compile_ahead = tiers.contains(&Tier::Cluster) && !options.quick;
-    for tier in tiers {
-        progress.line(&format!("== {tier:?}"));
-        match tier {
-            Tier::Lint => lint(&cache, &progress)?,
-            Tier::Pure => pure(&cache, &progress, options)?,
-            Tier::Parts => std::thread::scope(|scope| {
-                let images = compile_ahead.then(|| {
-                    scope.spawn(|| {
-                        // In this order: what the shared place of building ends with is this checkout's own.
-                        previous::build(&cache, &Progress::lines())?;
-                        workspace::build_images(&cache, &Progress::lines(), Build::Release)
-                    })
-                });
-                real_parts(&cache, &progress, options)?;
-                match images.map(std::thread::ScopedJoinHandle::join) {
-                    Some(Ok(Err(error))) => Err(error),
-                    Some(Err(panic)) => std::panic::resume_unwind(panic),
-                    _ => Ok(()),
-                }
-            })?,
-            Tier::Cluster => {
-                with_cluster(
-                    &cache,
-                    &progress,
-                    options,
-                    &format!("{ON_CLUSTER} and not ({LONG})"),
-                )?;
-            }
-            Tier::Soak => {
-                with_cluster(&cache, &progress, options, &format!("{ON_CLUSTER} and ({LONG})"))?;
-            }
+    let wanted = |tier: Tier| {
+        if options.tier.is_empty() {
+            tier != Tier::Soak
+        } else {
+            options.tier.contains(&tier)
         }
+    };
+    let cache = Cache::open()?;
+    if wanted(Tier::Lint) {
+        progress.line("== Lint");
+        lint(&cache, &progress)?;
+    }
+    std::thread::scope(|scope| {
+        // The cluster tier needs the operator as it is shipped.
+        let images = (wanted(Tier::Cluster) && !options.quick).then(|| scope.spawn(|| release(&cache)));
+        if wanted(Tier::Pure) {
+            progress.line("== Pure");
+            pure(&cache, &progress, options)?;
+        }
+        match images.map(std::thread::ScopedJoinHandle::join) {
+            Some(Ok(built)) => built,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Ok(()),
+        }
+    })?;
+    // One run: some tests have the cluster to themselves, and meanwhile there is room for parts.
+    let runs = match (wanted(Tier::Parts), wanted(Tier::Cluster)) {
+        (true, true) => Some((
+            "Parts, Cluster",
+            format!("{OF_PARTS} or ({ON_CLUSTER} and not ({LONG}))"),
+        )),
+        (true, false) => Some(("Parts", OF_PARTS.to_owned())),
+        (false, true) => Some(("Cluster", format!("{ON_CLUSTER} and not ({LONG})"))),
+        (false, false) => None,
+    };
+    if let Some((title, base)) = runs {
+        progress.line(&format!("== {title}"));
+        let mut runner = nextest(&cache, &progress, options)?;
+        if wanted(Tier::Parts) {
+            with_parts(&cache, &progress, &mut runner)?;
+        }
+        if wanted(Tier::Cluster) {
+            with_cluster(&cache, &progress, options, runner, &base)?;
+        } else {
+            runner.args([AT_ONCE, "-E", &filter(&base, options)]).check()?;
+        }
+    }
+    if wanted(Tier::Soak) {
+        progress.line("== Soak");
+        let runner = nextest(&cache, &progress, options)?;
+        let base = format!("{ON_CLUSTER} and ({LONG})");
+        with_cluster(&cache, &progress, options, runner, &base)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -109,6 +126,13 @@ fn filter(base: &str, options: &Options) -> String {
         .filter
         .as_ref()
         .map_or_else(|| base.to_owned(), |more| format!("({base}) and ({more})"))
+}
+
+/// Builds what the cluster runs, beside other work.
+fn release(cache: &Cache) -> Result<()> {
+    // In this order: what the shared place of building ends with is this checkout's own.
+    previous::build(cache, &Progress::lines())?;
+    workspace::build_images(cache, &Progress::lines(), Build::Release).map(drop)
 }
 
 fn lint(cache: &Cache, progress: &Progress) -> Result<()> {
@@ -148,7 +172,7 @@ fn pure(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
     nextest(cache, progress, options)?
         .args([
             "-E",
-            &filter(&format!("not {ON_CLUSTER} and not binary(/^real_/)"), options),
+            &filter(&format!("not {ON_CLUSTER} and not {OF_PARTS}"), options),
         ])
         .check()?;
     if options.filter.is_some() {
@@ -164,7 +188,8 @@ fn pure(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
     })
 }
 
-fn real_parts(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
+/// Gives the runner what tests of single parts need.
+fn with_parts(cache: &Cache, progress: &Progress, runner: &mut Command) -> Result<()> {
     let images = workspace::root()?.join("images");
     testbed::host::ensure_packages(progress, &cache.root().join("logs/apt.log"), image::PACKAGES)?;
     let current = image::slurm_root(cache, progress, &images, "26.05")?;
@@ -173,19 +198,21 @@ fn real_parts(cache: &Cache, progress: &Progress, options: &Options) -> Result<(
         Binaries::build(cache, progress)?.helm,
         binaries::helm_3(cache, progress)?,
     ];
-    nextest(cache, progress, options)?
-        .args([
-            "-E",
-            &filter(&format!("not {ON_CLUSTER} and binary(/^real_/)"), options),
-        ])
+    runner
         .env("KEELSON_TEST_HELM", std::env::join_paths(helms)?)
         .env("KEELSON_TEST_SLURM_ROOT_2605", current)
-        .env("KEELSON_TEST_SLURM_ROOT_2411", previous)
-        .check()
+        .env("KEELSON_TEST_SLURM_ROOT_2411", previous);
+    Ok(())
 }
 
-fn with_cluster(cache: &Cache, progress: &Progress, options: &Options, base: &str) -> Result<()> {
-    let mut runner = nextest(cache, progress, options)?;
+/// Runs tests with a cluster at hand, which is taken away afterwards.
+fn with_cluster(
+    cache: &Cache,
+    progress: &Progress,
+    options: &Options,
+    mut runner: Command,
+    base: &str,
+) -> Result<()> {
     let build = if options.quick {
         Build::Quick
     } else {
@@ -229,8 +256,7 @@ fn on_cluster(
         runner.env("KEELSON_TEST_QUICK", "1");
     }
     runner
-        // They wait more than they work.
-        .args(["--test-threads=4", "-E", filter])
+        .args([AT_ONCE, "-E", filter])
         .env("KEELSON_TEST_CLUSTER", &options.name)
         .env("KEELSON_XTASK", workspace::program()?)
         .env("KEELSON_TEST_PROGRAM", workspace::keelson(build)?)

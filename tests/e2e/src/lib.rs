@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use testbed::Cluster;
 
+pub mod api;
 pub mod audit;
+pub mod exec;
 pub mod forward;
 pub mod network_policy;
 pub mod operator;
 pub mod slurm;
 pub mod standing;
 pub mod workers;
+
+pub use api::{get, names};
 
 /// An image with a shell and the usual tools: the login node's.
 pub fn tools_image() -> String {
@@ -28,12 +32,16 @@ pub const PATIENCE: Duration = Duration::from_mins(3);
 
 /// The cluster that the tests run on.
 pub fn cluster() -> Result<Cluster> {
-    let name = std::env::var("KEELSON_TEST_CLUSTER")
-        .context("KEELSON_TEST_CLUSTER is not set: run these tests with `cargo xtask test --tier cluster`")?;
-    Cluster::open(&name)
+    Cluster::open(&cluster_name()?)
 }
 
-/// Runs kubectl and returns what it printed.
+fn cluster_name() -> Result<String> {
+    std::env::var("KEELSON_TEST_CLUSTER")
+        .context("KEELSON_TEST_CLUSTER is not set: run these tests with `cargo xtask test --tier cluster`")
+}
+
+/// Runs kubectl and returns what it printed. For what only it does; what is asked over and over goes through [`api`] and
+/// [`exec`].
 pub fn kubectl(words: &[&str]) -> Result<String> {
     finish(
         &format!("kubectl {}", words.join(" ")),
@@ -67,12 +75,6 @@ pub fn apply(namespace: &str, manifest: &str) -> Result<String> {
     kubectl_with(&["--namespace", namespace, "apply", "--server-side"], manifest)
 }
 
-/// Reads an object as JSON.
-pub fn get(words: &[&str]) -> Result<serde_json::Value> {
-    let text = kubectl(&[&["get", "--output=json"], words].concat())?;
-    serde_json::from_str(&text).context("kubectl printed unreadable JSON")
-}
-
 fn finish(what: &str, output: &Output) -> Result<String> {
     ensure!(
         output.status.success(),
@@ -95,20 +97,24 @@ pub fn eventually_within<T>(
 ) -> Result<T> {
     let begun = Instant::now();
     loop {
+        let tried = Instant::now();
         match attempt() {
             Ok(value) => return Ok(value),
             Err(error) if begun.elapsed() > limit => {
                 return Err(error).with_context(|| format!("not within {} s: {what}", limit.as_secs()));
             }
-            Err(_) => std::thread::sleep(pause(begun.elapsed())),
+            Err(_) => std::thread::sleep(pause(begun.elapsed(), tried.elapsed())),
         }
     }
 }
 
-/// How long to wait before the next try: the longer it takes anyway, the less a try is worth. A call of kubectl costs a good
-/// part of a second of a processor, and several tests wait at the same time.
-fn pause(waited: Duration) -> Duration {
-    (waited / 8).clamp(Duration::from_millis(250), Duration::from_secs(2))
+/// How long to wait before the next try: the longer it takes anyway, the less a try is worth. Several tests wait at the same
+/// time, and where a try takes long, the machine has better things to do.
+fn pause(waited: Duration, took: Duration) -> Duration {
+    let worth = waited / 8;
+    worth
+        .max(took)
+        .clamp(Duration::from_millis(250), Duration::from_secs(2))
 }
 
 /// A namespace that goes away with the test.
@@ -136,9 +142,26 @@ impl Namespace {
         apply(&self.name, manifest)
     }
 
-    /// Runs a command in a pod.
+    /// Reads objects of the namespace.
+    pub fn get(&self, words: &[&str]) -> Result<serde_json::Value> {
+        get(&[&["--namespace", &self.name], words].concat())
+    }
+
+    /// Fails as long as there is anything of these kinds (`pods,secrets`).
+    pub fn has_no(&self, kinds: &str) -> Result<()> {
+        let left = names(&["--namespace", &self.name, kinds])?;
+        ensure!(left.is_empty(), "there is {}", left.join(", "));
+        Ok(())
+    }
+
+    /// Runs a command in a pod, or a ready pod of a deployment.
     pub fn exec(&self, pod: &str, words: &[&str]) -> Result<String> {
-        self.kubectl(&[&["exec", pod, "--"], words].concat())
+        exec::exec(&self.name, pod, None, words)
+    }
+
+    /// Runs a command in a certain container of a pod.
+    pub fn exec_in(&self, pod: &str, container: &str, words: &[&str]) -> Result<String> {
+        exec::exec(&self.name, pod, Some(container), words)
     }
 
     /// Waits until pods are ready.

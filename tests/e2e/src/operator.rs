@@ -1,18 +1,24 @@
 //! The test cluster's own operator, for tests that need it killed or out of the way.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "an index into JSON that is not there gives null"
+)]
 
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{eventually, get, kubectl, run};
+use crate::slurm::condition;
+use crate::{api, eventually, get, kubectl, names, run};
 
 const HOME: &str = "--namespace=slurm-operator";
 
 const SELECTOR: &str = "--selector=app.kubernetes.io/name=slurm-operator";
 
 /// Ends the operator's processes with SIGKILL, as a machine's failure would, and takes their pods away: others are made at
-/// once, where a restarted container would wait longer each time. They lead when the Lease of the dead has run out.
+/// once, where a restarted container would wait longer each time. The dead hold no Lease: that others wait until it has run out is
+/// one test's subject, and all that use the operator would wait with it.
 pub fn kill() -> Result<()> {
     let pods = get(&[HOME, "pods", SELECTOR])?;
     let items = pods.get("items").and_then(Value::as_array);
@@ -23,7 +29,11 @@ pub fn kill() -> Result<()> {
             .context("a pod without a name")?;
         kill_pod(name, uid)?;
     }
-    Ok(())
+    api::patch(
+        "slurm-operator",
+        "lease/slurm-operator",
+        &json!({ "spec": { "holderIdentity": "" } }),
+    )
 }
 
 /// The same for one replica.
@@ -48,6 +58,30 @@ fn processes(pod: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// Waits until what a lost machine took along is there again: the machine itself, and what every test stands on.
+pub fn wait_whole() -> Result<()> {
+    eventually("a cluster that is whole again", || {
+        let nodes = get(&["nodes"])?;
+        for node in nodes.get("items").and_then(Value::as_array).into_iter().flatten() {
+            let ready = condition(node, "Ready")?;
+            ensure!(ready["status"] == "True", "a machine is not ready: {ready}");
+        }
+        for (home, name) in [
+            ("kube-system", "coredns"),
+            ("slurm-operator", "slurm-operator"),
+            ("slurm-operator", "slurm-operator-webhook"),
+        ] {
+            let deployment = get(&["--namespace", home, "deployment", name])?;
+            let count = |pointer| deployment.pointer(pointer).and_then(Value::as_u64);
+            ensure!(
+                count("/status/availableReplicas") == count("/spec/replicas"),
+                "{name}: {deployment}"
+            );
+        }
+        Ok(())
+    })
+}
+
 /// The operator stands still while this lives.
 #[derive(Debug)]
 pub struct Stopped;
@@ -58,8 +92,8 @@ impl Stopped {
         scale(0)?;
         let stopped = Self;
         eventually("the operator's end", || {
-            let pods = kubectl(&[HOME, "get", "pods", SELECTOR, "--output=name"])?;
-            ensure!(pods.is_empty(), "{pods}");
+            let pods = names(&[HOME, "pods", SELECTOR])?;
+            ensure!(pods.is_empty(), "{pods:?}");
             Ok(())
         })?;
         Ok(stopped)

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{Namespace, cluster, eventually, get, kubectl, run};
+use crate::{Namespace, api, cluster, eventually, kubectl, run};
 
 /// The chart under test.
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm");
@@ -15,10 +15,12 @@ pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"
 /// The quick start's set of workers.
 pub const NODESET: &str = "nodeset.slinky.slurm.net/slurm-worker-cpu";
 
-/// What makes the quick start's pods small enough for several Slurms on the test cluster.
+/// What makes the quick start's pods small enough for several Slurms on the test cluster. slurmrestd's probe starts a process, so it
+/// comes less often.
 pub const SMALL: &str = r#"
 controller: { slurmctld: { resources: { requests: { cpu: 50m, memory: 64Mi } } } }
-restapi: { slurmrestd: { resources: { requests: { cpu: 50m, memory: 32Mi } } } }
+restapi:
+  slurmrestd: { resources: { requests: { cpu: 50m, memory: 32Mi } }, readinessProbe: { periodSeconds: 5 } }
 loginsets: { users: { login: { resources: { requests: { cpu: 20m, memory: 32Mi } } } } }
 nodesets:
   cpu:
@@ -92,15 +94,12 @@ impl Slurm {
 
     /// Reads an object of the namespace.
     pub fn get(&self, words: &[&str]) -> Result<Value> {
-        get(&[&["--namespace", &self.space.name], words].concat())
+        self.space.get(words)
     }
 
     /// Changes an object by a merge patch.
     pub fn patch(&self, object: &str, patch: &Value) -> Result<()> {
-        let patch = patch.to_string();
-        self.space
-            .kubectl(&["patch", object, "--type=merge", "--patch", &patch])
-            .map(drop)
+        api::patch(&self.space.name, object, patch)
     }
 
     /// Runs a command on the login node.
@@ -110,12 +109,7 @@ impl Slurm {
 
     /// Runs a command beside slurmctld, where it works while login and slurmrestd do not.
     pub fn controller(&self, words: &[&str]) -> Result<String> {
-        let words = [
-            &["exec", "slurm-controller-0", "--container=slurmctld", "--"],
-            words,
-        ]
-        .concat();
-        self.space.kubectl(&words)
+        self.space.exec_in("slurm-controller-0", "slurmctld", words)
     }
 
     /// Waits until exactly these many workers are idle.
@@ -157,7 +151,7 @@ impl Slurm {
     pub fn open(&self, node: &str) -> Result<()> {
         let pod = self.pod_of(node)?;
         self.space
-            .kubectl(&["exec", &pod, "--container=slurmd", "--", "touch", "/tmp/open"])
+            .exec_in(&pod, "slurmd", &["touch", "/tmp/open"])
             .map(drop)
     }
 

@@ -98,11 +98,7 @@ pub fn all_settled(namespace: &str) -> Result<()> {
             let name = named(&object);
             let generation = &object["metadata"]["generation"];
             for (kind, wanted) in [("Ready", "True"), ("Degraded", "False"), ("Progressing", "False")] {
-                let found = match condition(&object, kind) {
-                    // An operator of the past gave it to some kinds only.
-                    Err(_) if kind == "Progressing" => continue,
-                    found => found.with_context(|| name.clone())?,
-                };
+                let found = condition(&object, kind).with_context(|| name.clone())?;
                 ensure!(
                     found["status"] == wanted && found["observedGeneration"] == *generation,
                     "{name} of generation {generation}: {found}"

@@ -8,12 +8,16 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::slurm::{NODESET, Slurm, condition};
-use crate::{eventually, kubectl};
+use crate::{eventually, kubectl, names};
 
 /// The cluster's machines.
 pub fn machines() -> Result<Vec<String>> {
-    let names = kubectl(&["get", "nodes", "--output=jsonpath={.items[*].metadata.name}"])?;
-    Ok(names.split_whitespace().map(str::to_owned).collect())
+    let nodes = names(&["nodes"])?;
+    Ok(nodes
+        .iter()
+        .filter_map(|node| node.strip_prefix("node/"))
+        .map(str::to_owned)
+        .collect())
 }
 
 /// Marks machines for one test's workers, and takes the marks away again.
@@ -73,16 +77,11 @@ impl Slurm {
     /// The name of the pod that serves a node, in either scaling mode.
     pub fn pod_of(&self, node: &str) -> Result<String> {
         let selector = format!("--selector=nodeset.slinky.slurm.net/pod-hostname={node}");
-        let found = self.space.kubectl(&[
-            "get",
-            "pods",
-            &selector,
-            "--output=jsonpath={.items[*].metadata.name}",
-        ])?;
-        let mut names = found.split_whitespace();
-        let name = names.next().with_context(|| format!("{node} has no pod"))?;
-        ensure!(names.next().is_none(), "{node} has several pods: {found}");
-        Ok(name.to_owned())
+        let found = names(&["--namespace", &self.space.name, "pods", &selector])?;
+        ensure!(found.len() < 2, "{node} has several pods: {found:?}");
+        let name = found.first().and_then(|pod| pod.strip_prefix("pod/"));
+        name.map(str::to_owned)
+            .with_context(|| format!("{node} has no pod"))
     }
 
     /// How many workers take jobs, as slurmctld sees it, and what it says of all of them.

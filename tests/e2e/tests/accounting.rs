@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::slurm::{CHART, EXAMPLES, condition};
-use e2e::{Namespace, cluster, eventually, get, run};
+use e2e::{Namespace, api, cluster, eventually, get, run};
 use serde_json::Value;
 
 /// A Slurm without workers: jobs wait, and their records are written all the same.
@@ -27,7 +27,7 @@ impl Slurm {
     }
 
     fn get(&self, words: &[&str]) -> Result<Value> {
-        get(&[&["--namespace", &self.space.name], words].concat())
+        self.space.get(words)
     }
 
     /// Runs a command on the login node.
@@ -53,10 +53,8 @@ impl Slurm {
     }
 
     fn set_secret(&self, name: &str, key: &str, value: &str) -> Result<()> {
-        let patch = serde_json::json!({ "stringData": { key: value } }).to_string();
-        self.space
-            .kubectl(&["patch", "secret", name, "--patch", &patch])
-            .map(drop)
+        let patch = serde_json::json!({ "stringData": { key: value } });
+        api::patch(&self.space.name, &format!("secret/{name}"), &patch)
     }
 
     /// Waits until the Accounting is ready, or not, for this reason; returns what it says.
@@ -237,7 +235,5 @@ fn a_slurmdbd_elsewhere_has_no_children() -> Result<()> {
         Ok(ready["message"].to_string())
     })?;
     ensure!(said.contains("dbd.example.com:7031"), "{said}");
-    let children = space.kubectl(&["get", "statefulsets,services,secrets", "--output=name"])?;
-    ensure!(children.is_empty(), "{children}");
-    Ok(())
+    space.has_no("statefulsets,services,secrets")
 }

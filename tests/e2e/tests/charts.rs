@@ -102,6 +102,7 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
     )?;
     let told = helm(space, &["test", "slurm", "--timeout=5m", "--logs"])?;
     ensure!(told.contains("a job in partition all:"), "{told}");
+    a_job_that_never_ran_is_no_success(&slurm)?;
     let first = starts(&slurm)?;
     let made = keys(space)?;
     let job = slurm.sbatch(&["--job-name=lasting"], "sleep 3600")?;
@@ -184,13 +185,9 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
 
     // Nothing that cannot be made again goes with the release, and all of it is found again.
     helm(space, &["uninstall", "slurm"])?;
-    eventually("the end of every pod", || {
-        let pods = space.kubectl(&["get", "pods", "--output=name"])?;
-        ensure!(pods.is_empty(), "{pods}");
-        Ok(())
-    })?;
+    eventually("the end of every pod", || space.has_no("pods"))?;
     ensure!(keys(space)? == made, "the keys are others");
-    space.kubectl(&["get", "persistentvolumeclaim", "statesave-slurm-controller-0"])?;
+    space.get(&["pvc", "statesave-slurm-controller-0"])?;
     slurm.install_again(one)?;
     slurm.wait_idle(1)?;
     ensure!(keys(space)? == made, "the keys are others");
@@ -200,6 +197,38 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
         "slurmctld began anew with job {next} after {job}"
     );
     Ok(())
+}
+
+fn a_job_that_never_ran_is_no_success(slurm: &Slurm) -> Result<()> {
+    slurm.controller(&[
+        "scontrol",
+        "update",
+        "nodename=cpu-0",
+        "state=drain",
+        "reason=test",
+    ])?;
+    let (cancelled, tested) = std::thread::scope(|scope| {
+        let testing = scope.spawn(|| helm(&slurm.space, &["test", "slurm", "--timeout=5m"]));
+        let cancelled = eventually("the test's job waits", || {
+            let waiting = [
+                "--noheader",
+                "--name=helm-test",
+                "--states=PENDING",
+                "--format=%i",
+            ];
+            let job = slurm.controller(&[&["squeue"], &waiting[..]].concat())?;
+            ensure!(!job.trim().is_empty(), "there is none");
+            slurm.controller(&["scancel", job.trim()])
+        });
+        (cancelled, testing.join())
+    });
+    cancelled?;
+    ensure!(matches!(tested, Ok(Err(_))), "{tested:?}");
+    slurm.controller(&["scontrol", "update", "nodename=cpu-0", "state=resume"])?;
+    // Of a test that failed the pod stays, with its log.
+    let log = slurm.space.kubectl(&["logs", "slurm-test"])?;
+    ensure!(log.contains("PENDING") && log.contains("CANCELLED"), "{log}");
+    slurm.space.kubectl(&["delete", "pod", "slurm-test"]).map(drop)
 }
 
 fn upgrade(space: &Namespace, chart: &Path, more: &[&str]) -> Result<()> {

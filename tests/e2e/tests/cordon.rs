@@ -7,8 +7,8 @@
 )]
 
 use anyhow::{Context, Result, ensure};
-use e2e::slurm::{Slurm, worker_pod};
-use e2e::{cluster, eventually, kubectl, run};
+use e2e::slurm::{NODESET, Slurm, worker_pod};
+use e2e::{cluster, eventually, kubectl, operator, run};
 use serde_json::{Value, json};
 use testbed::layout::Node;
 
@@ -50,6 +50,8 @@ fn kubectl_drain_waits_for_the_job_and_slurm_gives_the_worker_no_new_one() -> Re
     ensure!(refused.contains("disruption budget"), "{refused}");
     let reason = slurm.wait_drain("cpu-0")?;
     ensure!(reason.contains("cordoned"), "{reason}");
+    let told = slurm.wait_condition(NODESET, "Progressing", "False", "Drained")?;
+    ensure!(told.contains("cpu-0") && told.contains("cordoned"), "{told}");
     slurm.stays_at_work("cpu-0", &uid, &job)?;
 
     slurm.open("cpu-0")?;
@@ -159,14 +161,8 @@ fn a_machine_that_vanishes_and_comes_back_has_one_worker_of_each_name() -> Resul
     run(cluster()?
         .in_node(Node(number))?
         .args(["pkill", "--exact", "kubelet"]))?;
-    eventually("the machine again", || {
-        kubectl(&[
-            "wait",
-            "--for=condition=Ready",
-            &format!("node/{machine}"),
-            "--timeout=1s",
-        ])
-    })?;
+    eventually("the machine again", || slurm.get(&["node", &machine]))?;
+    operator::wait_whole()?;
     slurm.wait_idle(2)?;
     let nodes = slurm.controller(&["sinfo", "--noheader", "--Node", "--format=%N"])?;
     let mut nodes: Vec<&str> = nodes.split_whitespace().collect();

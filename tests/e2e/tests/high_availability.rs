@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use e2e::exec::exec;
 use e2e::slurm::{EXAMPLES, Slurm};
-use e2e::{cluster, eventually, run};
+use e2e::{cluster, eventually, get, operator, run};
 use serde_json::Value;
 use testbed::Cluster;
 use testbed::layout::Node;
@@ -27,13 +28,9 @@ impl Witness {
             .args(words))
     }
 
-    fn beside(&self, pod: &str, words: &[&str]) -> Result<String> {
-        self.kubectl(&[&["exec", pod, "--container=slurmctld", "--"], words].concat())
-    }
-
     /// Runs a command beside the backup.
     fn backup(&self, words: &[&str]) -> Result<String> {
-        self.beside(BACKUP, words)
+        exec(&self.namespace, BACKUP, Some("slurmctld"), words)
     }
 
     /// Which slurmctlds say that they are in charge.
@@ -78,7 +75,9 @@ impl Witness {
     }
 
     fn machine_of(&self, pod: &str) -> Result<String> {
-        self.kubectl(&["get", "pod", pod, "--output=jsonpath={.spec.nodeName}"])
+        let pod = get(&["--namespace", &self.namespace, "pod", pod])?;
+        let machine = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+        machine.map(str::to_owned).context("the pod has no machine")
     }
 }
 
@@ -221,26 +220,5 @@ fn the_machine_of_the_slurmctld_in_charge_is_lost() -> Result<()> {
     slurm.controller(&["scancel", &job])?;
     slurm.wait_idle(2)?;
 
-    // With it comes back what other tests stand on.
-    let all = [
-        "wait",
-        "nodes",
-        "--all",
-        "--for=condition=Ready",
-        "--timeout=180s",
-    ];
-    witness.kubectl(&all)?;
-    for (namespace, deployment) in [("kube-system", "coredns"), ("slurm-operator", "slurm-operator")] {
-        let words = [
-            "rollout",
-            "status",
-            "deployment",
-            deployment,
-            "--timeout=180s",
-            "--namespace",
-            namespace,
-        ];
-        run(witness.cluster.kubectl().args(words))?;
-    }
-    Ok(())
+    operator::wait_whole()
 }

@@ -183,9 +183,5 @@ fn an_operator_for_one_namespace_runs_a_job_with_rights_there_alone() -> Result<
     run(cluster()?
         .helm()
         .args(["uninstall", "slurm", "--namespace", &slurm.space.name]))?;
-    eventually("the end of every pod", || {
-        let pods = slurm.space.kubectl(&["get", "pods", "--output=name"])?;
-        ensure!(pods.is_empty(), "{pods}");
-        Ok(())
-    })
+    eventually("the end of every pod", || slurm.space.has_no("pods"))
 }

@@ -61,7 +61,7 @@ fn leader() -> Result<String> {
 
 /// Runs a command on the quick start's login node, or beside its slurmctld.
 fn in_quick_start(pod: &str, words: &[&str]) -> Result<String> {
-    kubectl(&[&["--namespace=slurm", "exec", pod, "--"], words].concat())
+    e2e::exec::exec("slurm", pod, None, words)
 }
 
 #[test]

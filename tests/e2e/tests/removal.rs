@@ -6,12 +6,14 @@
     reason = "a missing entry fails the test, as it should"
 )]
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::slurm::{NODESET, Slurm};
 use e2e::{cluster, eventually, run};
 use serde_json::json;
 
 const CONTROLLER: &str = "controller.slinky.slurm.net/slurm";
+const RESTAPI: &str = "restapi.slinky.slurm.net/slurm";
+const LOGINSET: &str = "loginset.slinky.slurm.net/slurm-login-users";
 
 fn partitions(slurm: &Slurm) -> Result<Vec<String>> {
     let shown = slurm.controller(&["sinfo", "--noheader", "--format=%R"])?;
@@ -57,10 +59,18 @@ fn a_deleted_nodeset_drains_and_its_partition_stays_for_the_jobs_that_name_it() 
 }
 
 #[test]
-fn a_deleted_nodeset_whose_workers_never_registered_goes() -> Result<()> {
+fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> Result<()> {
     // Admission only warns of what a newer Slurm may know; this one's slurmd ends with an error.
-    let values = json!({ "nodesets": { "cpu": { "replicas": 2, "extraConf": "NoSuchParameter=1" } } });
+    let values = json!({
+        "nodesets": { "cpu": { "replicas": 2, "extraConf": "NoSuchParameter=1" } },
+        "loginsets": { "users": { "login": { "image": "keelson.dev/no-such-image:1" } } },
+    });
     let slurm = Slurm::install("stillborn", &values.to_string())?;
+    let told = slurm.wait_condition(LOGINSET, "Degraded", "True", "PodHeld")?;
+    ensure!(
+        told.contains("pod slurm-login-users-") && told.contains("no-such-image"),
+        "{told}"
+    );
     let told = slurm.wait_condition(NODESET, "Degraded", "True", "DaemonEnded")?;
     ensure!(
         told.contains("pod slurm-worker-cpu-") && told.contains("container slurmd ended"),
@@ -76,10 +86,8 @@ fn a_deleted_nodeset_whose_workers_never_registered_goes() -> Result<()> {
         Ok(())
     })?;
     eventually("an event that tells of it", || {
-        let events = slurm
-            .space
-            .kubectl(&["get", "events", "--field-selector=reason=DaemonEnded"])?;
-        ensure!(events.contains("NoSuchParameter"), "{events}");
+        let events = slurm.get(&["events", "--field-selector=reason=DaemonEnded"])?;
+        ensure!(events.to_string().contains("NoSuchParameter"), "{events}");
         Ok(())
     })?;
     slurm.space.kubectl(&["delete", NODESET, "--wait=false"])?;
@@ -88,6 +96,26 @@ fn a_deleted_nodeset_whose_workers_never_registered_goes() -> Result<()> {
         .kubectl(&["wait", "--for=delete", NODESET, "--timeout=300s"])?;
     let left = slurm.workers()?;
     ensure!(left.is_empty(), "{left:?}");
+
+    // So are the daemons, and all is well once they are put right.
+    let values = json!({
+        "nodesets": { "cpu": { "replicas": 0 } },
+        "controller": { "slurmctld": { "args": ["--no-such-flag"] } },
+        "restapi": { "slurmrestd": { "args": ["-u", "no-such-user"] } },
+    });
+    slurm.upgrade(&values.to_string())?;
+    for (object, pod, said) in [
+        (CONTROLLER, "pod slurm-controller-0", "Usage: slurmctld"),
+        (RESTAPI, "pod slurm-restapi-", "fatal: Unable to resolve user"),
+    ] {
+        let told = slurm.wait_condition(object, "Degraded", "True", "DaemonEnded")?;
+        ensure!(told.contains(pod) && told.contains(said), "{told}");
+    }
+    slurm.upgrade("nodesets: { cpu: { replicas: 0 } }")?;
+    for object in [CONTROLLER, RESTAPI, LOGINSET] {
+        slurm.wait_condition(object, "Ready", "True", "AsSpecified")?;
+        slurm.wait_condition(object, "Degraded", "False", "AsSpecified")?;
+    }
     Ok(())
 }
 
@@ -140,15 +168,12 @@ fn uninstalling_the_release_waits_for_running_jobs() -> Result<()> {
     slurm.stays_at_work("cpu-0", &uid, &job)?;
     slurm.open("cpu-0")?;
     eventually("the end of everything but the data", || {
-        let left = slurm.space.kubectl(&[
-            "get",
-            "pods,nodesets,controllers.slinky.slurm.net,restapis,loginsets",
-            "--output=name",
-        ])?;
-        ensure!(left.trim().is_empty(), "{left}");
-        Ok(())
+        slurm
+            .space
+            .has_no("pods,nodesets,controllers.slinky.slurm.net,restapis,loginsets")
     })?;
-    let kept = slurm.space.kubectl(&["get", "pvc", "--output=name"])?;
-    ensure!(!kept.trim().is_empty(), "slurmctld's state is gone");
-    Ok(())
+    slurm
+        .get(&["pvc", "statesave-slurm-controller-0"])
+        .context("slurmctld's state is gone")
+        .map(drop)
 }

@@ -132,13 +132,20 @@ nodesets:
         ensure!(slurm.node_field("cpu-0", "Weight")? == "7");
         Ok(())
     })?;
-    slurm.settled()?;
+    eventually("a word on what Slurm has not taken in", || {
+        let set = slurm.get(&[NODESET])?;
+        let told = condition(&set, "Progressing")?;
+        let message = told["message"].as_str().unwrap_or_default();
+        ensure!(message.contains("1 nodes, such as cpu-1"), "{told}");
+        let noted = set["status"]["outdatedNodes"].as_object();
+        ensure!(noted.is_some_and(|noted| noted.keys().eq(["cpu-1"])), "{noted:?}");
+        Ok(())
+    })?;
     ensure!(slurm.node_reason("cpu-1")?.starts_with("fan"));
     ensure!(slurm.node_field("cpu-1", "Weight")? == "3");
     eventually("an event that tells why", || {
-        let events = slurm
-            .space
-            .kubectl(&["get", "events", "--field-selector=reason=NodeNotRenewed"])?;
+        let events = slurm.get(&["events", "--field-selector=reason=NodeNotRenewed"])?;
+        let events = events.to_string();
         ensure!(
             events.contains("somebody drained it (fan") && events.contains("scontrol delete nodename=cpu-1"),
             "{events}"
@@ -147,7 +154,16 @@ nodesets:
     })?;
     slurm.controller(&["scontrol", "update", "nodename=cpu-1", "state=resume"])?;
     slurm.wait_job(&job, "COMPLETED")?;
-    // With nothing in the way the next update reaches both.
+    // With nothing in the way it gets there by itself.
+    eventually("the weight of before to be over", || {
+        let weight = slurm.node_field("cpu-1", "Weight")?;
+        ensure!(weight == "7", "{weight}");
+        Ok(())
+    })?;
+    let status = slurm.settled()?;
+    ensure!(status.get("outdatedNodes").is_none(), "{status}");
+    slurm.wait_idle(2)?;
+    // The next update reaches both.
     slurm.upgrade(&values("Weight=9"))?;
     eventually("the new weight", || {
         for node in ["cpu-0", "cpu-1"] {

@@ -1,7 +1,8 @@
 //! The quick start's Slurm: a user's job runs.
 
 use anyhow::{Result, ensure};
-use e2e::{kubectl, run, xtask};
+use e2e::{get, run, xtask};
+use serde_json::Value;
 
 fn login(words: &[&str]) -> Result<String> {
     let name = std::env::var("KEELSON_TEST_CLUSTER")?;
@@ -16,14 +17,17 @@ fn srun_on_two_nodes_prints_two_names() -> Result<()> {
     names.dedup();
     ensure!(names.len() == 2, "{printed:?}");
     // Two Kubernetes nodes, too.
-    let hosts = kubectl(&[
+    let pods = get(&[
         "--namespace=slurm",
-        "get",
         "pods",
         "--selector=app.kubernetes.io/name=slurmd",
-        "--output=jsonpath={range .items[*]}{.spec.nodeName}{\"\\n\"}{end}",
     ])?;
-    let mut hosts: Vec<&str> = hosts.split_whitespace().collect();
+    let mut hosts: Vec<&str> = pods["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|pod| pod.pointer("/spec/nodeName").and_then(Value::as_str))
+        .collect();
     hosts.sort_unstable();
     hosts.dedup();
     ensure!(hosts.len() >= 2, "{hosts:?}");

@@ -1,8 +1,9 @@
 //! A cluster is taken away: by helm, which waits for jobs, and with its namespace, which waits for nobody.
 
 use anyhow::{Result, ensure};
-use e2e::slurm::Slurm;
-use e2e::{cluster, eventually, kubectl, run};
+use e2e::slurm::{NODESET, Slurm};
+use e2e::{cluster, eventually, kubectl, names, run};
+use serde_json::json;
 
 const ONE_WORKER: &str = "nodesets: { cpu: { replicas: 1 } }";
 const KINDS: &str =
@@ -34,17 +35,10 @@ fn helm_uninstall_lets_a_job_end_and_then_ends_itself() -> Result<()> {
         "the job did not go on"
     );
     slurm.controller(&["scancel", &job])?;
-    eventually("everything is gone", || {
-        let left = slurm.space.kubectl(&["get", KINDS, "--output=name"])?;
-        ensure!(left.is_empty(), "{left}");
-        Ok(())
-    })?;
+    eventually("everything is gone", || slurm.space.has_no(KINDS))?;
     // State and keys stay, as they must for a later installation.
-    let kept = slurm.space.kubectl(&["get", "pvc,secrets", "--output=name"])?;
-    ensure!(
-        kept.contains("statesave-slurm-controller-0") && kept.contains("secret/slurm-auth-slurm"),
-        "{kept}"
-    );
+    slurm.get(&["pvc", "statesave-slurm-controller-0"])?;
+    slurm.get(&["secret", "slurm-auth-slurm"])?;
     goes_when_asked(&slurm)
 }
 
@@ -58,11 +52,7 @@ fn goes_when_asked(slurm: &Slurm) -> Result<()> {
     run(cluster()?
         .helm()
         .args(["uninstall", "slurm", "--namespace", &slurm.space.name]))?;
-    eventually("the volume's end", || {
-        let left = slurm.space.kubectl(&["get", "pvc", "--output=name"])?;
-        ensure!(left.is_empty(), "{left}");
-        Ok(())
-    })
+    eventually("the volume's end", || slurm.space.has_no("pvc"))
 }
 
 #[test]
@@ -70,11 +60,16 @@ fn a_deleted_namespace_goes_even_with_a_job_in_it() -> Result<()> {
     let slurm = Slurm::install_ready("gone", ONE_WORKER, 1)?;
     let job = slurm.sbatch(&[], "sleep 3600")?;
     slurm.wait_job(&job, "RUNNING")?;
+    // A reservation that nobody can be asked to take back any more is no reason to stay.
+    let window = json!({ "startTime": "2100-01-01T00:00:00Z", "duration": "30m" });
+    let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": window });
+    slurm.patch(NODESET, &json!({ "spec": { "updateStrategy": strategy } }))?;
+    slurm.wait_condition(NODESET, "ReservationCreated", "True", "Created")?;
     let name = &slurm.space.name;
     kubectl(&["delete", "namespace", name, "--wait=false"])?;
     eventually("the namespace is gone", || {
-        let left = kubectl(&["get", "namespace", name, "--ignore-not-found", "--output=yaml"])?;
-        ensure!(left.is_empty(), "{left}");
+        let left = names(&["namespaces"])?;
+        ensure!(!left.contains(&format!("namespace/{name}")), "it is there");
         Ok(())
     })
 }

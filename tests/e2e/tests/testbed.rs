@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use e2e::forward::Forward;
-use e2e::{Namespace, cluster, eventually, kubectl, run, tools_image, xtask};
+use e2e::{Namespace, cluster, eventually, run, tools_image, xtask};
 
 /// A pod that sleeps, or serves a word over HTTP.
 fn pod(name: &str, node: &str, script: &str) -> String {
@@ -91,7 +91,7 @@ fn exec_logs_and_port_forward_work() -> Result<()> {
     let space = Namespace::create("reach")?;
     space.apply(&pod("server", "node-2", SERVE))?;
     space.wait_ready("pod/server")?;
-    ensure!(space.exec("server", &["hostname"])? == "server\n");
+    ensure!(space.kubectl(&["exec", "server", "--", "hostname"])? == "server\n");
     eventually("the server's log line", || {
         let log = space.kubectl(&["logs", "server"])?;
         ensure!(log == "serving\n", "{log:?}");
@@ -220,7 +220,7 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
     let left: Vec<_> = after.symmetric_difference(&before).collect();
     ensure!(left.is_empty(), "the machine is not as it was: {left:?}");
     // And the other cluster did not notice.
-    kubectl(&["get", "--raw=/readyz"]).map(drop)
+    e2e::api::raw("/readyz").map(drop)
 }
 
 /// By its kubeconfig alone the tests' own cluster is like any other.

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use e2e::eventually;
 use e2e::slurm::{NODESET, Slurm};
 use e2e::workers::{Marks, machines};
+use e2e::{eventually, names};
 use serde_json::json;
 
 /// The uid of the worker on a machine.
@@ -84,11 +84,9 @@ fn a_worker_on_every_fitting_machine() -> Result<()> {
     slurm.wait_idle(3).map(drop)
 }
 
-fn exists(slurm: &Slurm, object: &str) -> Result<bool> {
-    let found = slurm
-        .space
-        .kubectl(&["get", object, "--ignore-not-found", "--output=name"])?;
-    Ok(!found.trim().is_empty())
+fn exists(slurm: &Slurm, claim: &str) -> Result<bool> {
+    let found = names(&["--namespace", &slurm.space.name, "pvc"])?;
+    Ok(found.contains(&format!("persistentvolumeclaim/{claim}")))
 }
 
 #[test]
@@ -104,11 +102,8 @@ nodesets:
     slurmd: { volumeMounts: [{ name: scratch, mountPath: /scratch }] }
 ";
     let slurm = Slurm::install_ready("claims", values, 2)?;
-    let (first, second) = ("pvc/scratch-slurm-worker-cpu-0", "pvc/scratch-slurm-worker-cpu-1");
-    let in_pod = |words: &[&str]| {
-        let pod = ["exec", "slurm-worker-cpu-0", "--container=slurmd", "--"];
-        slurm.space.kubectl(&[&pod[..], words].concat())
-    };
+    let (first, second) = ("scratch-slurm-worker-cpu-0", "scratch-slurm-worker-cpu-1");
+    let in_pod = |words: &[&str]| slurm.space.exec_in("slurm-worker-cpu-0", "slurmd", words);
     in_pod(&["touch", "/scratch/kept"])?;
     let before = slurm.workers()?;
     slurm.space.kubectl(&["delete", "pod", "slurm-worker-cpu-0"])?;
@@ -132,7 +127,7 @@ nodesets:
         "a claim to be kept was deleted with its NodeSet"
     );
     ensure!(
-        slurm.get(&[first])?["metadata"]
+        slurm.get(&["pvc", first])?["metadata"]
             .get("deletionTimestamp")
             .is_none(),
         "a claim to be kept is on its way out"

@@ -363,6 +363,11 @@ pub struct NodeSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub ordinal_to_node: Option<BTreeMap<String, String>>,
+    /// Slurm nodes whose record another kind of worker made than the newest, with that worker's revision. They are renewed
+    /// when nothing stands against it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    pub outdated_nodes: Option<BTreeMap<String, String>>,
     /// Label selector of the workers, for autoscalers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,

@@ -89,10 +89,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.accountings.upsert(written);
     }
-    applied.map(|()| match daemon::of_pod(observed.live.pod.as_deref()) {
+    applied.map(|()| match daemon::of_pod(observed.live.pod.as_ref()) {
         Daemon::Busy => Requeue::After(LOOK_WHILE_IT_STARTS),
         Daemon::Ready => Requeue::After(LOOK_WHILE_IT_RUNS),
-        Daemon::Starting | Daemon::Held(_) | Daemon::Ended(_) => Requeue::OnChange,
+        Daemon::Starting | Daemon::Troubled(_) => Requeue::OnChange,
     })
 }
 

@@ -74,10 +74,10 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
         None => None,
     };
     let pod = caches.pods.get(&here(&accounting.pod_name()));
-    let log = match daemon::of_pod(pod.as_deref()) {
+    let log = match daemon::of_pod(pod.as_ref()) {
         Daemon::Busy => read_log(context, &namespace, &accounting.pod_name(), None).await,
         Daemon::Ready => read_log(context, &namespace, &accounting.pod_name(), Some(OF_LATE)).await,
-        Daemon::Starting | Daemon::Held(_) | Daemon::Ended(_) => None,
+        Daemon::Starting | Daemon::Troubled(_) => None,
     };
     Ok(Observed {
         slurm_key_in_use: slurm_key_in_use(context, &accounting),

@@ -71,7 +71,7 @@ fn findings(observed: &Observed, outcome: &Outcome<'_>) -> Vec<Finding> {
             (ready, settled(""))
         }
         Outcome::Applied(_) => {
-            let daemon = daemon::of_pod(observed.live.pod.as_deref());
+            let daemon = daemon::of_pod(observed.live.pod.as_ref());
             let ready = match trouble(observed) {
                 Some(problem) => not_ready(&problem),
                 None => readiness(observed, &daemon),
@@ -79,11 +79,7 @@ fn findings(observed: &Observed, outcome: &Outcome<'_>) -> Vec<Finding> {
             (ready, progress(&observed.live, &daemon))
         }
     };
-    let degraded = match problem(observed, outcome) {
-        Some(Problem { reason, message }) => Finding::new(condition::DEGRADED, true, reason, message),
-        None => Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
-    };
-    vec![ready, progressing, degraded]
+    vec![ready, progressing, Finding::degraded(problem(observed, outcome))]
 }
 
 fn not_ready(Problem { reason, message }: &Problem) -> Finding {
@@ -134,37 +130,24 @@ fn progress(live: &Live, daemon: &Daemon) -> Finding {
             reason::STARTING,
             "slurmdbd is starting",
         ),
-        Daemon::Held(_) | Daemon::Ended(_) | Daemon::Ready => settled(""),
+        Daemon::Troubled(_) | Daemon::Ready => settled(""),
     }
 }
 
 /// What keeps slurmdbd from working, in its own or Kubernetes' words.
 fn trouble(observed: &Observed) -> Option<Problem> {
     let log = observed.log.as_deref();
-    let (reason, message) = match &daemon::of_pod(observed.live.pod.as_deref()) {
+    let words = match daemon::of_pod(observed.live.pod.as_ref()) {
         Daemon::Starting => return None,
-        Daemon::Held(words) => (reason::POD_HELD, format!("slurmdbd cannot be started: {words}")),
-        Daemon::Ended(words) if daemon::is_about_the_database(words) => {
-            (reason::DATABASE_UNUSABLE, cannot_use(observed, words))
-        }
-        Daemon::Ended(words) => (
-            reason::DAEMON_ENDED,
-            format!("slurmdbd ended and is started again: {words}"),
-        ),
-        Daemon::Busy => (
-            reason::DATABASE_UNUSABLE,
-            cannot_use(observed, &log.and_then(daemon::refusal)?),
-        ),
-        Daemon::Ready => (
-            reason::DATABASE_UNUSABLE,
-            cannot_use(observed, &log.and_then(daemon::lost_connection)?),
-        ),
+        Daemon::Troubled(why) if !daemon::is_about_the_database(&why) => return Some(why),
+        Daemon::Troubled(why) => why.message,
+        Daemon::Busy => log.and_then(daemon::refusal)?,
+        Daemon::Ready => log.and_then(daemon::lost_connection)?,
     };
-    Some(Problem { reason, message })
-}
-
-fn cannot_use(observed: &Observed, words: &str) -> String {
-    format!("slurmdbd cannot use {}: {words}", database(observed))
+    Some(Problem {
+        reason: reason::DATABASE_UNUSABLE,
+        message: format!("slurmdbd cannot use {}: {words}", database(observed)),
+    })
 }
 
 fn database(observed: &Observed) -> String {

@@ -14,11 +14,11 @@ use k8s_openapi::{
         core::v1::{ConfigMap, Pod, Secret},
     },
 };
-use keelson_api::Accounting;
+use keelson_api::{Accounting, well_known::reason};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::teardown::Teardown;
+use crate::{problem::Problem, teardown::Teardown};
 
 use super::{
     build::Children,
@@ -241,38 +241,27 @@ fn ended(message: &str) -> Value {
 #[case::ready(json!({ "ready": true, "state": { "running": {} } }), Daemon::Ready)]
 #[case::waits_for_its_database(json!({ "state": { "running": {} } }), Daemon::Busy)]
 #[case::is_being_created(json!({ "state": { "waiting": { "reason": "ContainerCreating" } } }), Daemon::Starting)]
+#[case::converts_its_database_after_an_end(
+    json!({ "state": { "running": {} }, "lastState": ended("fatal: no") }),
+    Daemon::Busy
+)]
 #[case::has_no_image(
     json!({ "state": { "waiting": { "reason": "ErrImagePull", "message": "not found" } } }),
-    Daemon::Held("ErrImagePull: not found".into())
+    troubled(reason::POD_HELD, "container slurmdbd ErrImagePull: not found")
 )]
-#[case::ended(json!({ "state": ended("[t] fatal: no\n[t] error: later\n") }), Daemon::Ended("fatal: no".into()))]
 #[case::waits_to_be_started_again(
-    json!({ "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": ended("[t] error: chown(/dev/null, 1, 1): no\nx\n[t] error: a\n[t] error: b\n") }),
-    Daemon::Ended("error: b".into())
-)]
-#[case::ended_without_a_word(json!({ "state": ended("") }), Daemon::Ended("exit status 1".into()))]
-#[case::ran_out_of_memory(
-    json!({ "state": { "terminated": { "exitCode": 137, "reason": "OOMKilled" } } }),
-    Daemon::Ended("OOMKilled, exit status 137".into())
+    json!({ "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": ended("[t] fatal: no\n[t] error: later\n") }),
+    troubled(reason::DAEMON_ENDED, "container slurmdbd ended and is started again, it said: fatal: no")
 )]
 fn the_pod_tells_how_far_slurmdbd_is(#[case] container: Value, #[case] expected: Daemon) {
-    assert_eq!(daemon::of_pod(Some(&pod(container))), expected);
+    assert_eq!(daemon::of_pod(Some(&Arc::new(pod(container)))), expected);
 }
 
-#[test]
-fn a_pod_that_no_node_can_take_is_held() {
-    let pod: Pod = serde_json::from_value(json!({
-        "metadata": { "name": "slurm-accounting-0" },
-        "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/2 nodes are available" }] },
-    }))
-    .unwrap();
-    let Daemon::Held(words) = daemon::of_pod(Some(&pod)) else {
-        panic!("not held");
-    };
-    assert_eq!(
-        words,
-        "pod slurm-accounting-0 cannot be scheduled: 0/2 nodes are available"
-    );
+fn troubled(reason: &'static str, message: &str) -> Daemon {
+    Daemon::Troubled(Problem {
+        reason,
+        message: format!("pod slurm-accounting-0: {message}"),
+    })
 }
 
 /// As slurmdbd 26.05 writes it while the database refuses its password.
@@ -328,6 +317,8 @@ fn the_status_quotes_what_slurmdbd_says() {
     insta::assert_yaml_snapshot!("no-log-status", status_of(running, None));
     let failed = json!({ "state": ended("[t] fatal: Database schema is from a newer version of Slurm\n") });
     insta::assert_yaml_snapshot!("ended-status", status_of(failed, None));
+    let crashed = json!({ "state": ended("[t] fatal: SlurmUser is not 401\n") });
+    insta::assert_yaml_snapshot!("crashed-status", status_of(crashed, None));
     let ready = json!({ "ready": true, "state": { "running": {} } });
     insta::assert_yaml_snapshot!("ready-status", status_of(ready.clone(), None));
     insta::assert_yaml_snapshot!("lost-status", status_of(ready, Some(REFUSED)));

@@ -21,7 +21,7 @@ use delivery::Delivery;
 pub use error::Error;
 use status::Outcome;
 
-use crate::{context::Context, problem::Problem, teardown::Teardown};
+use crate::{context::Context, pod_trouble, problem::Problem, teardown::Teardown};
 
 /// A new configuration is on its way to the pod.
 const LOOK_WHILE_DELIVERED: Duration = Duration::from_secs(1);
@@ -110,6 +110,9 @@ async fn write_status(
 ) -> Result<(), Error> {
     let controller = &observed.controller;
     let status = status::compute(observed, outcome, teardown, context.clock.now());
+    let before = controller.status.clone().unwrap_or_default().conditions;
+    let trouble = pod_trouble::among(&observed.live.pods);
+    context.tell_trouble(controller.as_ref(), trouble, &before, &status.conditions);
     let written = writer
         .apply_status(controller.as_ref(), &json!(controller.status), &json!(status))
         .await

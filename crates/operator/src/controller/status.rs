@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     conditions::{self, Finding},
+    pod_trouble,
     problem::Problem,
     teardown::Teardown,
     workload::Workload,
@@ -38,14 +39,7 @@ impl Outcome<'_> {
         match self {
             Self::Blocked(problem) => Some(problem.clone()),
             Self::Leaving => None,
-            Self::Published {
-                delivery: Delivery::Refused(words),
-                ..
-            } => Some(Problem {
-                reason: reason::CONFIG_REFUSED,
-                message: format!("slurmctld refused the configuration: {words}"),
-            }),
-            Self::Published { chosen, .. } => chosen.held.clone(),
+            Self::Published { chosen, delivery } => refusal(delivery).or_else(|| chosen.held.clone()),
         }
     }
 }
@@ -93,7 +87,7 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<
             return vec![
                 ready(controller, live),
                 Finding::settled(),
-                Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
+                Finding::degraded(None),
             ];
         }
         Outcome::Published { chosen, delivery } => (chosen, delivery),
@@ -101,7 +95,7 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<
     let mut findings = vec![
         ready(controller, live),
         progressing(controller, live, chosen),
-        degraded(chosen, delivery),
+        Finding::degraded(trouble(live, chosen, delivery)),
     ];
     if !controller.spec.external {
         findings.push(delivery.finding());
@@ -132,26 +126,26 @@ fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding
     Workload::from(live.stateful_set.as_deref()).progress(app::SLURMCTLD, controller.replicas())
 }
 
-fn degraded(chosen: &Chosen, delivery: &Delivery) -> Finding {
-    let kind = condition::DEGRADED;
-    if let Delivery::Refused(words) = delivery {
-        return Finding::new(
-            kind,
-            true,
-            reason::CONFIG_REFUSED,
-            format!("slurmctld refused the configuration: {words}"),
-        );
-    }
-    if let Some(Problem { reason, message }) = chosen
-        .held
-        .as_ref()
-        .filter(|held| held.reason == reason::INVALID_SPEC)
-    {
-        return Finding::new(kind, true, reason, message.clone());
-    }
-    if chosen.findings.is_empty() {
-        Finding::new(kind, false, reason::AS_SPECIFIED, "")
-    } else {
-        Finding::new(kind, true, reason::INVALID_SPEC, chosen.findings.join("; "))
-    }
+/// What a person should look at, the worst first.
+fn trouble(live: &Live, chosen: &Chosen, delivery: &Delivery) -> Option<Problem> {
+    let invalid = || {
+        let held = chosen.held.clone();
+        held.filter(|held| held.reason == reason::INVALID_SPEC)
+    };
+    let unused = || (!chosen.findings.is_empty()).then(|| Problem::invalid(chosen.findings.join("; ")));
+    // One that ends may have refused its configuration before; it runs too shortly to tell that steadily.
+    pod_trouble::among(&live.pods)
+        .or_else(|| refusal(delivery))
+        .or_else(invalid)
+        .or_else(unused)
+}
+
+fn refusal(delivery: &Delivery) -> Option<Problem> {
+    let Delivery::Refused(words) = delivery else {
+        return None;
+    };
+    Some(Problem {
+        reason: reason::CONFIG_REFUSED,
+        message: format!("slurmctld refused the configuration: {words}"),
+    })
 }

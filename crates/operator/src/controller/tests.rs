@@ -23,7 +23,7 @@ use super::{
     validate::{self, Validated},
 };
 
-use crate::{problem::Problem, teardown::Teardown};
+use crate::{conditions::tests::shown, pod_trouble::tests::crashing, problem::Problem, teardown::Teardown};
 
 fn secret(key: &str) -> Arc<Secret> {
     Arc::new(Secret {
@@ -357,16 +357,8 @@ fn a_leaving_controller_does_not_miss_what_went_before_it() {
     let teardown = Teardown::Waiting(vec!["NodeSet cpu".to_owned()]);
     assert!(teardown.excuses(&problem));
     let status = status::compute(&observed, &Outcome::Leaving, &teardown, Timestamp::UNIX_EPOCH);
-    let shown = |kind: &str| {
-        let condition = status
-            .conditions
-            .iter()
-            .find(|known| known.type_ == kind)
-            .unwrap();
-        (condition.status.clone(), condition.reason.clone())
-    };
-    assert_eq!(shown("Degraded").0, "False");
-    assert_eq!(shown("Terminating"), ("True".to_owned(), "InUse".to_owned()));
+    assert_eq!(shown(&status.conditions, "Degraded")[0], "False");
+    assert_eq!(shown(&status.conditions, "Terminating")[..2], ["True", "InUse"]);
     assert_eq!(Outcome::Leaving.problem(), None);
 }
 
@@ -380,6 +372,25 @@ fn a_starting_controller_is_not_ready() {
     };
     let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
     insta::assert_yaml_snapshot!("starting-status", status);
+}
+
+#[test]
+fn a_slurmctld_that_ends_is_quoted() {
+    let mut observed = observed(json!({}));
+    observed.live.pods = vec![crashing("slurm-controller-0", "fatal: no")];
+    let (_, chosen) = chosen(&observed).unwrap();
+    let outcome = Outcome::Published {
+        chosen: &chosen,
+        delivery: Delivery::Refused("slurmctld ended with status 1".into()),
+    };
+    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
+    let [holds, reason, message] = shown(&status.conditions, "Degraded");
+    assert_eq!([holds, reason], ["True", "DaemonEnded"]);
+    assert!(
+        message.starts_with("pod slurm-controller-0: ") && message.ends_with("fatal: no"),
+        "{message}"
+    );
+    assert!(shown(&status.conditions, "Ready")[2].ends_with(message));
 }
 
 #[test]

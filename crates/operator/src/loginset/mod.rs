@@ -17,7 +17,7 @@ use serde_json::json;
 
 pub use error::Error;
 
-use crate::{context::Context, problem::Problem};
+use crate::{context::Context, pod_trouble, problem::Problem};
 
 pub const MANAGER: &str = "slurm-operator/loginset";
 
@@ -54,6 +54,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     observed.live.deployment = context.caches.deployments.get(&observe::name(&loginset));
     let status = status::compute(&observed, problem.as_ref(), unused, context.clock.now());
+    let before = loginset.status.clone().unwrap_or_default().conditions;
+    let trouble = pod_trouble::among(&observed.live.pods);
+    context.tell_trouble(loginset.as_ref(), trouble, &before, &status.conditions);
     let written = writer
         .apply_status(loginset.as_ref(), &json!(loginset.status), &json!(status))
         .await

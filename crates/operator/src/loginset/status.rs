@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use keelson_api::{
     LoginSetStatus,
     status::Endpoint,
-    well_known::{app, condition, label, port, reason},
+    well_known::{app, label, port},
 };
 
 use kube::ResourceExt;
@@ -12,6 +12,7 @@ use kube::ResourceExt;
 use super::observe::Observed;
 use crate::{
     conditions::{self, Finding},
+    pod_trouble,
     problem::Problem,
     workload::Workload,
 };
@@ -31,7 +32,7 @@ pub fn compute(
         vec![
             workload.readiness("login pods", loginset.spec.replicas, &live.pods),
             workload.progress("login pods", loginset.spec.replicas),
-            degraded(unused),
+            Finding::degraded(pod_trouble::among(&live.pods).or_else(|| unused_lines(unused))),
         ]
     };
     LoginSetStatus {
@@ -53,10 +54,6 @@ pub fn compute(
     }
 }
 
-fn degraded(unused: &[String]) -> Finding {
-    if unused.is_empty() {
-        Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, "")
-    } else {
-        Finding::new(condition::DEGRADED, true, reason::INVALID_SPEC, unused.join("; "))
-    }
+fn unused_lines(unused: &[String]) -> Option<Problem> {
+    (!unused.is_empty()).then(|| Problem::invalid(unused.join("; ")))
 }

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use keelson_api::{Controller, LoginSet};
 use serde_json::{Value, json};
@@ -14,8 +15,9 @@ use super::{
     build::{self, Children},
     host_keys,
     observe::{Live, Observed},
-    validate,
+    status, validate,
 };
+use crate::{conditions::tests::shown, pod_trouble::tests::crashing};
 
 fn secret(key: &str) -> Arc<Secret> {
     let data = BTreeMap::from([(key.to_owned(), ByteString(b"secret".to_vec()))]);
@@ -141,4 +143,20 @@ fn a_changed_key_of_root_reaches_the_pods() {
             .value
     };
     assert_ne!(with("ssh-ed25519 AAAA a"), with("ssh-ed25519 BBBB b"));
+}
+
+#[test]
+fn a_login_pod_that_does_not_come_up_goes_before_lines_that_are_not_used() {
+    let mut observed = observed(json!({}));
+    let unused = ["line 1: Port is not used".to_owned()];
+    let degraded = |observed: &Observed| {
+        let status = status::compute(observed, None, &unused, Timestamp::UNIX_EPOCH);
+        shown(&status.conditions, "Degraded").map(str::to_owned)
+    };
+    assert_eq!(degraded(&observed), ["True", "InvalidSpec", &unused[0]]);
+    observed.live.pods = vec![crashing("login-1", "sshd: no hostkeys available")];
+    let [holds, reason, message] = degraded(&observed);
+    assert_eq!([holds.as_str(), reason.as_str()], ["True", "DaemonEnded"]);
+    assert!(message.contains("pod login-1: "), "{message}");
+    assert!(message.contains("no hostkeys available"), "{message}");
 }

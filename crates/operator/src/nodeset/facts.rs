@@ -75,6 +75,8 @@ pub struct SetFacts {
     pub claim_retention: ClaimRetentionPolicy,
     /// The machine that each ordinal ran on last and goes back to; none unless the user wants that.
     pub pins: BTreeMap<u32, String>,
+    /// Nodes whose record in Slurm another kind of worker made than the newest, with that worker's revision.
+    pub records: BTreeMap<NodeName, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +111,8 @@ pub struct PodFacts {
     /// Name of its node in Slurm.
     pub node: NodeName,
     pub revision: String,
-    /// Whether a worker of the newest revision would register as another kind of node: with other resources, features,
-    /// weight.
+    /// Whether a worker of the newest revision registers as another kind of node than the one that the record in Slurm was
+    /// made of: with other resources, features, weight.
     pub reshaped: bool,
     pub phase: Phase,
     /// Whether slurmd ever ran in this pod; before that no job can be on it.
@@ -383,6 +385,11 @@ pub struct PodId {
 }
 
 impl PodFacts {
+    /// Whether it is up to date itself, and Slurm knows it by what another kind of worker told of the node.
+    pub fn is_misknown(&self, set: &SetFacts) -> bool {
+        self.reshaped && self.revision == set.revision
+    }
+
     /// Whether no job can be in it: it ended, or slurmd never ran.
     pub fn is_empty(&self) -> bool {
         self.phase == Phase::Ended || !self.started

@@ -2,8 +2,8 @@
 
 use keelson_api::well_known::{condition, reason};
 
-use super::facts::{Observed, Phase, Plan, PodFacts, Wait, Why};
-use crate::{conditions::Finding, problem::Problem, slurm::facts::Slurm};
+use super::facts::{Observed, Plan, Wait, Why};
+use crate::{conditions::Finding, pod_trouble, problem::Problem, slurm::facts::Slurm};
 
 pub fn findings(
     observed: &Observed,
@@ -45,49 +45,61 @@ pub fn findings(
     } else if old > 0 {
         let message = format!("{old} workers are of an older revision");
         Finding::new(condition::PROGRESSING, true, reason::ROLLING_OUT, message)
+    } else if let Some(message) = misknown(observed) {
+        Finding::new(condition::PROGRESSING, true, reason::ROLLING_OUT, message)
     } else if observed.pods.len() != desired {
         let message = format!("{} workers exist, {desired} are wanted", observed.pods.len());
         Finding::new(condition::PROGRESSING, true, reason::SCALING, message)
+    } else if let Some(message) = drained(observed) {
+        Finding::new(condition::PROGRESSING, false, reason::DRAINED, message)
     } else {
         Finding::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
     };
     let degraded = match (problem, &observed.slurm) {
-        (Some(problem), _) => {
-            Finding::new(condition::DEGRADED, true, problem.reason, problem.message.clone())
-        }
+        (Some(problem), _) => Finding::degraded(Some(problem.clone())),
         (None, Slurm::Unknown { why }) => {
             let message = format!("{why}; nothing that could end a job is done until Slurm answers");
             Finding::new(condition::DEGRADED, true, reason::SLURM_UNREACHABLE, message)
         }
-        (None, Slurm::Known { .. }) => match troubled(observed) {
-            Some(Problem { reason, message }) => Finding::new(condition::DEGRADED, true, reason, message),
-            None => Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
-        },
+        (None, Slurm::Known { .. }) => Finding::degraded(troubled(observed)),
     };
     vec![ready, progressing, degraded]
 }
 
-/// One of the workers that do not come up, with the reason; the others have mostly the same.
+/// One of the workers that do not come up, with the reason.
 pub fn troubled(observed: &Observed) -> Option<Problem> {
-    // One that is going or has gone gets a successor, or is not wanted.
-    let stays = |pod: &&PodFacts| !pod.terminating && pod.phase != Phase::Ended;
-    let mut troubled: Vec<(&str, &Problem)> = observed
+    let troubled = observed
         .pods
         .iter()
-        .filter(stays)
-        .filter_map(|pod| Some((pod.name.as_str(), pod.trouble.as_ref()?)))
-        .collect();
-    // Always the same one, whatever the order in which they were read.
-    troubled.sort_by_key(|(pod, _)| *pod);
-    let ((pod, Problem { reason, message }), others) = troubled.split_first()?;
-    let others = match others.len() {
-        0 => String::new(),
-        more => format!(" (and {more} more)"),
-    };
-    Some(Problem {
-        reason,
-        message: format!("pod {pod}{others}: {message}"),
-    })
+        .filter_map(|pod| Some((pod.name.clone(), pod.trouble.clone()?)));
+    pod_trouble::one_of(troubled.collect())
+}
+
+/// Workers that take no new jobs although they are to stay.
+fn drained(observed: &Observed) -> Option<String> {
+    let nodes = observed.pods.iter().filter_map(|pod| {
+        let node = observed.slurm.node(&pod.node).filter(|node| node.draining())?;
+        Some((&pod.node, &node.reason))
+    });
+    let (first, reason) = nodes.clone().min()?;
+    Some(format!(
+        "{} workers take no new jobs, such as {first}: {reason}",
+        nodes.count()
+    ))
+}
+
+/// Nodes that Slurm still knows by what a former worker told.
+fn misknown(observed: &Observed) -> Option<String> {
+    let nodes = observed.pods.iter().filter(|pod| pod.is_misknown(&observed.set));
+    let mut nodes: Vec<&str> = nodes.map(|pod| pod.node.0.as_str()).collect();
+    nodes.sort_unstable();
+    let first = nodes.first()?;
+    Some(format!(
+        "Slurm has the former resources and features of {} nodes, such as {first}: they are renewed with RollingUpdate as soon \
+         as no drain of somebody else, no reservation and no pending job that names the node stands against it; else drain it \
+         and run `scontrol delete nodename={first}`",
+        nodes.len()
+    ))
 }
 
 /// What is waited for, with counts and the longest end.
@@ -152,7 +164,10 @@ mod tests {
     use pretty_assertions::assert_eq;
 
     use super::{
-        super::plan::tests::{observed, pod, set, slurm},
+        super::{
+            facts::PodFacts,
+            plan::tests::{observed, pod, set, slurm},
+        },
         *,
     };
     use crate::conditions::Holds;
@@ -189,20 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_on_its_way_out_is_no_trouble() {
-        for gone in [
-            PodFacts {
-                terminating: true,
-                ..ends(1)
-            },
-            PodFacts {
-                phase: Phase::Ended,
-                ..ends(1)
-            },
-        ] {
-            let facts = observed(set(1), vec![pod(0), gone], slurm(&["IDLE", ""]));
-            assert_eq!(told(&facts)[2].0, Holds::No);
+    fn workers_that_take_no_jobs_are_told_of_with_the_reason() {
+        let mut slurm = slurm(&["IDLE", "IDLE+DRAIN", "ALLOCATED+DRAIN"]);
+        if let Slurm::Known { nodes } = &mut slurm {
+            nodes.get_mut(&"w-1".into()).unwrap().reason = "bad disk".to_owned();
         }
+        let [_, progressing, degraded] = told(&observed(set(3), vec![pod(2), pod(1), pod(0)], slurm));
+        let message = "2 workers take no new jobs, such as w-1: bad disk".to_owned();
+        assert_eq!(progressing, (Holds::No, reason::DRAINED, message));
+        assert_eq!(degraded.0, Holds::No);
     }
 
     #[test]

@@ -21,8 +21,8 @@ mod window;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use keelson_api::{
-    NodeSet, NodeSetStatus,
-    well_known::{condition, event, finalizer, label},
+    NodeSet,
+    well_known::{event, finalizer, label},
 };
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use kube::ResourceExt;
@@ -133,6 +133,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         problem: problem.as_ref(),
         collisions,
         reservation: window.finding,
+        failed: !acted.failures.is_empty(),
     };
     write_status(&context, &writer, &nodeset, &seen).await?;
     shared.map_err(Error::Apply)?;
@@ -172,6 +173,7 @@ async fn record(
         .pods
         .iter()
         .filter_map(|pod| pod.labels().get(label::REVISION_HASH).cloned())
+        .chain(perceive::records(&read.nodeset).into_values())
         .collect();
     let history = revision::settle(&read.nodeset, &template.inputs, &read.revisions, &in_use);
     let revisions = &context.caches.revisions;
@@ -245,11 +247,9 @@ async fn write_status(
     seen: &status::Seen<'_>,
 ) -> Result<(), Error> {
     let status = status::compute(nodeset, seen);
-    if let Some(Problem { reason, message }) = findings::troubled(seen.observed)
-        && is_news(&nodeset.status.clone().unwrap_or_default(), &status, reason)
-    {
-        context.events.warning(nodeset.as_ref(), reason, message);
-    }
+    let before = nodeset.status.clone().unwrap_or_default().conditions;
+    let troubled = findings::troubled(seen.observed);
+    context.tell_trouble(nodeset.as_ref(), troubled, &before, &status.conditions);
     let written = writer
         .apply_status(nodeset.as_ref(), &json!(nodeset.status), &json!(status))
         .await
@@ -258,16 +258,6 @@ async fn write_status(
         context.caches.nodesets.upsert(written);
     }
     Ok(())
-}
-
-/// Whether this is shown as trouble from now on. How many workers have it changes all the time, and is no news.
-fn is_news(before: &NodeSetStatus, now: &NodeSetStatus, reason: &str) -> bool {
-    let shows = |status: &NodeSetStatus| {
-        status.conditions.iter().any(|known| {
-            known.type_ == condition::DEGRADED && known.status == "True" && known.reason == reason
-        })
-    };
-    shows(now) && !shows(before)
 }
 
 #[cfg(test)]

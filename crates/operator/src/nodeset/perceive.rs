@@ -66,6 +66,7 @@ pub fn needs_work(read: &Read, worker: &Worker<'_>) -> bool {
     let leaving = |pod: &Pod| pod.annotations().contains_key(annotation::DRAIN_CAUSE);
     read.nodeset.metadata.deletion_timestamp.is_some()
         || (surplus && spec.scaling_mode == ScalingMode::StatefulSet)
+        || !records(&read.nodeset).is_empty()
         || read.pods.iter().any(|pod| old(pod) || leaving(pod))
 }
 
@@ -137,7 +138,19 @@ fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
         protect: spec.workload_disruption_protection,
         claim_retention: spec.claim_retention(),
         pins: pins(nodeset),
+        records: records(nodeset),
     }
+}
+
+/// The records that another kind of worker made.
+pub fn records(nodeset: &NodeSet) -> BTreeMap<NodeName, String> {
+    let status = nodeset.status.as_ref();
+    let noted = status.and_then(|status| status.outdated_nodes.as_ref());
+    noted
+        .into_iter()
+        .flatten()
+        .map(|(node, revision)| (NodeName(node.clone()), revision.clone()))
+        .collect()
 }
 
 /// A pod with what only its NodeSet's surroundings tell of it.
@@ -147,7 +160,10 @@ fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod) -> PodFacts {
     if worker.equal.contains(&facts.revision) {
         worker.revision.clone_into(&mut facts.revision);
     }
-    facts.reshaped = facts.revision != worker.revision && !worker.same_node.contains(&facts.revision);
+    let status = read.nodeset.status.as_ref();
+    let noted = status.and_then(|status| status.outdated_nodes.as_ref()?.get(&facts.node.0));
+    let made_by = noted.unwrap_or(&facts.revision);
+    facts.reshaped = made_by != worker.revision && !worker.same_node.contains(made_by);
     let id = facts.id();
     facts.claims = claims::names(&read.nodeset, &identity(&read.nodeset, pod))
         .iter()

@@ -11,13 +11,13 @@ use kube::ResourceExt;
 use slurm_rest::node::NodeBase;
 
 use super::{
-    facts::{Fit, Observed, Phase, Plan},
+    facts::{Fit, NextRecord, Observed, Phase, Plan, Step},
     findings::findings,
 };
 use crate::{
     conditions::{self, Finding},
     problem::Problem,
-    slurm::facts::{Slurm, SlurmNode},
+    slurm::facts::{NodeName, Slurm, SlurmNode},
 };
 
 /// What a status is made from.
@@ -29,6 +29,8 @@ pub struct Seen<'a> {
     pub collisions: Option<i32>,
     /// What there is to say of the window of a scheduled update.
     pub reservation: Option<Finding>,
+    /// Whether a step of the plan failed.
+    pub failed: bool,
 }
 
 pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
@@ -38,6 +40,7 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
         problem,
         collisions,
         reservation,
+        failed,
     } = seen;
     let (problem, collisions) = (*problem, *collisions);
     let before = nodeset.status.clone().unwrap_or_default();
@@ -96,6 +99,9 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
             observed.now,
         ),
         ordinal_to_node: ordinal_to_node(nodeset, observed),
+        outdated_nodes: Some(outdated_nodes(observed, plan, *failed))
+            .filter(|nodes| !nodes.is_empty())
+            .map(|nodes| nodes.into_iter().map(|(node, by)| (node.0, by)).collect()),
         selector: format!(
             "{}={},{}={}",
             label::INSTANCE,
@@ -128,6 +134,35 @@ fn ordinal_to_node(nodeset: &NodeSet, observed: &Observed) -> Option<BTreeMap<St
         .map(|(ordinal, machine)| (ordinal.to_string(), machine))
         .collect();
     Some(map)
+}
+
+/// Whose record in Slurm is of another kind than the newest workers, and by which revision. What was noted stays noted while
+/// there is no worker: then nobody else knows.
+pub fn outdated_nodes(observed: &Observed, plan: &Plan, failed: bool) -> BTreeMap<NodeName, String> {
+    let records = &observed.set.records;
+    let renewed = |node: &NodeName| {
+        let renews = |step: &Step| matches!(step, Step::Replace { node: of, record: NextRecord::Renewed, .. } if of == node);
+        !failed && plan.steps.iter().any(renews)
+    };
+    // The next record is of the worker that registers next.
+    let gone = |node: &NodeName| observed.slurm.is_known() && observed.slurm.node(node).is_none();
+    let of_its_kind = |node: &NodeName| {
+        let mut pods = observed.pods.iter().filter(|pod| pod.node == *node).peekable();
+        // Of an older worker it has to be known what made the record: its own revision does not say.
+        pods.peek().is_some() && pods.all(|pod| !pod.reshaped && pod.revision == observed.set.revision)
+    };
+    let noted = records
+        .iter()
+        .filter(|(node, _)| !gone(node) && !of_its_kind(node))
+        .map(|(node, by)| (node.clone(), by.clone()));
+    // One that goes may have taken its record with it; what was written since it was read says nothing of that.
+    let there = |node: &NodeName| observed.slurm.node(node).is_some_and(|node| !node.outdated);
+    let found = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.reshaped && there(&pod.node))
+        .map(|pod| (pod.node.clone(), pod.revision.clone()));
+    found.chain(noted).filter(|(node, _)| !renewed(node)).collect()
 }
 
 /// The workers as Slurm calls them.

@@ -1,6 +1,9 @@
 //! Keeps the reservation of a scheduled update as `reservation` judges it. A finalizer stands while there may be one.
 
-use keelson_api::well_known::{annotation, condition, finalizer, reason};
+use keelson_api::{
+    Controller, NodeSet,
+    well_known::{annotation, condition, finalizer, reason},
+};
 use keelson_runtime::{Key, ReconcileError, apply::Writer, run::chain};
 use kube::ResourceExt;
 use slurm_rest::Client;
@@ -14,6 +17,7 @@ use super::{
 use crate::{
     conditions::{Finding, Holds},
     context::Context,
+    slurm::facts::Slurm,
 };
 
 /// What came of it.
@@ -52,12 +56,11 @@ pub async fn keep(
         nodeset.namespace().unwrap_or_default(),
         &nodeset.spec.controller_ref.name,
     );
+    if matches!(observed.slurm, Slurm::Unknown { .. }) && may_be_left(nodeset, read.controller.as_deref()) {
+        hold(context, writer, read, false).await?;
+        return Ok(absent(scheduled, "Slurm does not answer".to_owned()));
+    }
     let Some(client) = context.mirrors.client(&controller) else {
-        let forced = nodeset.annotations().get(annotation::FORCE_DELETE);
-        // With the cluster its reservations are gone.
-        if read.controller.is_none() || forced.is_some_and(|value| value == "true") {
-            hold(context, writer, read, false).await?;
-        }
         return Ok(absent(
             scheduled,
             "there is no connection to Slurm yet".to_owned(),
@@ -71,6 +74,15 @@ pub async fn keep(
             .warning(nodeset.as_ref(), failure.reason(), chain(failure));
     }
     Ok(kept)
+}
+
+/// Whether nobody waits until Slurm can be asked again: with a cluster its reservations go, and where everything is deleted at
+/// once, as with its namespace, slurmrestd may be gone already.
+fn may_be_left(nodeset: &NodeSet, controller: Option<&Controller>) -> bool {
+    let forced = nodeset.annotations().get(annotation::FORCE_DELETE);
+    let deleting = nodeset.metadata.deletion_timestamp.is_some();
+    forced.is_some_and(|value| value == "true")
+        || controller.is_none_or(|controller| deleting && controller.metadata.deletion_timestamp.is_some())
 }
 
 fn absent(scheduled: bool, message: String) -> Kept {
@@ -175,8 +187,31 @@ async fn hold(context: &Context, writer: &Writer, read: &Read, wanted: bool) -> 
 mod tests {
     use keelson_runtime::Retry;
     use pretty_assertions::assert_eq;
+    use rstest::rstest;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    #[rstest]
+    #[case::everything_goes(json!({ "deletionTimestamp": "2030-01-01T00:00:00Z" }), Some(true), true)]
+    #[case::the_cluster_stays(json!({ "deletionTimestamp": "2030-01-01T00:00:00Z" }), Some(false), false)]
+    #[case::the_workers_stay(json!({}), Some(true), false)]
+    #[case::the_cluster_is_gone(json!({}), None, true)]
+    #[case::forced(json!({ "annotations": { annotation::FORCE_DELETE: "true" } }), Some(false), true)]
+    fn a_reservation_is_left_only_where_nobody_needs_it_back(
+        #[case] metadata: Value,
+        #[case] controller_goes: Option<bool>,
+        #[case] left: bool,
+    ) {
+        let spec = json!({ "controllerRef": { "name": "c" } });
+        let nodeset: NodeSet = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+        let controller = controller_goes.map(|goes| {
+            let time = goes.then_some("2030-01-01T00:00:00Z");
+            let object = json!({ "metadata": { "deletionTimestamp": time }, "spec": {} });
+            serde_json::from_value::<Controller>(object).unwrap()
+        });
+        assert_eq!(may_be_left(&nodeset, controller.as_ref()), left);
+    }
 
     #[test]
     fn what_slurm_did_not_do_is_said_and_tried_again() {

@@ -21,6 +21,7 @@ pub use error::Error;
 use crate::{
     caches::{CONTROLLER, sibling},
     context::Context,
+    pod_trouble,
     problem::Problem,
     teardown::Teardown,
 };
@@ -65,6 +66,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     observed.live.deployment = context.caches.deployments.get(&observe::name(&restapi));
     let status = status::compute(&observed, problem.as_ref(), &teardown, context.clock.now());
+    let before = restapi.status.clone().unwrap_or_default().conditions;
+    let trouble = pod_trouble::among(&observed.live.pods);
+    context.tell_trouble(restapi.as_ref(), trouble, &before, &status.conditions);
     let written = writer
         .apply_status(restapi.as_ref(), &json!(restapi.status), &json!(status))
         .await

@@ -1,15 +1,12 @@
 //! What a person sees of a RestApi. Pure.
 
 use jiff::Timestamp;
-use keelson_api::{
-    RestApiStatus,
-    status::Endpoint,
-    well_known::{app, condition, reason},
-};
+use keelson_api::{RestApiStatus, status::Endpoint, well_known::app};
 
 use super::observe::Observed;
 use crate::{
     conditions::{self, Finding},
+    pod_trouble,
     problem::Problem,
     teardown::Teardown,
     workload::Workload,
@@ -30,7 +27,7 @@ pub fn compute(
         vec![
             workload.readiness(app::SLURMRESTD, restapi.spec.replicas, &live.pods),
             workload.progress(app::SLURMRESTD, restapi.spec.replicas),
-            Finding::new(condition::DEGRADED, false, reason::AS_SPECIFIED, ""),
+            Finding::degraded(pod_trouble::among(&live.pods)),
         ]
     };
     findings.extend(teardown.finding());

@@ -21,7 +21,7 @@ use super::{
     status, validate,
 };
 
-use crate::teardown::Teardown;
+use crate::{conditions::tests::shown, pod_trouble::tests::crashing, teardown::Teardown};
 
 fn observed(spec: Value, controller: Value) -> Observed {
     let mut restapi = json!({
@@ -166,5 +166,23 @@ fn without_its_controller_it_says_so() {
     insta::assert_yaml_snapshot!(
         "blocked",
         status::compute(&observed, Some(&problem), &Teardown::Not, Timestamp::UNIX_EPOCH)
+    );
+}
+
+#[test]
+fn a_slurmrestd_that_ends_is_quoted() {
+    let mut observed = observed(json!({}), json!({}));
+    observed.live.pods = vec![crashing("rest-1", "fatal: no")];
+    let status = status::compute(&observed, None, &Teardown::Not, Timestamp::UNIX_EPOCH);
+    let [holds, reason, message] = shown(&status.conditions, "Degraded");
+    assert_eq!([holds, reason], ["True", "DaemonEnded"]);
+    assert!(
+        message.starts_with("pod rest-1: ") && message.ends_with("fatal: no"),
+        "{message}"
+    );
+    let [_, reason, ready] = shown(&status.conditions, "Ready");
+    assert_eq!(
+        (reason, ready),
+        ("Starting", format!("0 of 1 slurmrestd ready; {message}").as_str())
     );
 }

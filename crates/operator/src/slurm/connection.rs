@@ -6,6 +6,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use jiff::Timestamp;
 use keelson_runtime::Clock;
 use slurm_rest::{
     Client, Fetched, Hostlist,
@@ -81,9 +82,11 @@ impl Control for Connection {
         async move {
             if names.len() > ONE_BY_ONE {
                 let asked = self.clock.now();
-                let all = match self.client.nodes(None).await.map_err(translate)? {
+                // If nothing has changed since the mirror's list, Slurm says that in an instant.
+                let (known, since) = self.mirror.last_list();
+                let all = match self.client.nodes(since).await.map_err(translate)? {
                     Fetched::Changed(all) => all.items,
-                    Fetched::Unchanged => vec![],
+                    Fetched::Unchanged => return Ok(still(&known, names, asked)),
                 };
                 let wanted: BTreeSet<&str> = names.iter().map(|name| name.0.as_str()).collect();
                 let found = all.iter().filter(|node| wanted.contains(&*node.name));
@@ -155,6 +158,24 @@ impl Control for Connection {
     }
 }
 
+/// These of what is known, all of which Slurm confirmed when it was asked at this instant.
+fn still(
+    known: &BTreeMap<NodeName, SlurmNode>,
+    names: &[NodeName],
+    asked: Timestamp,
+) -> BTreeMap<NodeName, SlurmNode> {
+    let found = names.iter().filter_map(|name| known.get_key_value(name));
+    found
+        .map(|(name, node)| {
+            let node = SlurmNode {
+                read_at: asked,
+                ..node.clone()
+            };
+            (name.clone(), node)
+        })
+        .collect()
+}
+
 /// Slurm calls it an invalid transition to bring back what is back already.
 fn is_already_so(change: &Change, error: &slurm_rest::Error) -> bool {
     const INVALID_TRANSITION: i64 = 2180;
@@ -173,5 +194,22 @@ fn translate(error: slurm_rest::Error) -> Error {
             Error::Refused(error.to_string())
         }
         other => Error::Unreachable(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_rest::node::decode_nodes;
+
+    use super::*;
+
+    #[test]
+    fn what_slurm_confirms_counts_as_read_then() {
+        let (then, now) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(9).unwrap());
+        let list = decode_nodes(br#"{ "nodes": [{ "name": "a", "state": ["IDLE"] }] }"#).unwrap();
+        let node = SlurmNode::from_rest(&list.items[0], then);
+        let known = ["a", "b"].map(|name| (NodeName::from(name), node.clone()));
+        let found = still(&known.into(), &["b".into(), "gone".into()], now);
+        assert_eq!(found, [("b".into(), SlurmNode { read_at: now, ..node })].into());
     }
 }

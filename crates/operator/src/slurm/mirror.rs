@@ -34,6 +34,8 @@ const STALE: jiff::SignedDuration = jiff::SignedDuration::from_secs(20);
 #[derive(Debug, Clone)]
 struct View {
     nodes: Arc<BTreeMap<NodeName, SlurmNode>>,
+    /// What to ask for changes of them since.
+    since: Option<Timestamp>,
     /// When the request was sent that last confirmed the whole list.
     confirmed: Option<Timestamp>,
     /// Why the last request got no answer.
@@ -64,6 +66,7 @@ impl Mirror {
     pub fn new(clock: Clock) -> Self {
         let view = View {
             nodes: Arc::default(),
+            since: None,
             confirmed: None,
             failure: None,
             written: HashMap::new(),
@@ -79,6 +82,7 @@ impl Mirror {
     pub fn slurm(&self) -> Slurm {
         let View {
             nodes,
+            since: _,
             confirmed,
             failure,
             written,
@@ -112,6 +116,12 @@ impl Mirror {
         Slurm::Known { nodes }
     }
 
+    /// The last list, and what to ask for changes of it since.
+    pub fn last_list(&self) -> (Arc<BTreeMap<NodeName, SlurmNode>>, Option<Timestamp>) {
+        let view = self.view.read();
+        (Arc::clone(&view.nodes), view.since)
+    }
+
     /// Notes that these nodes were just changed by us: what is known of them is over, and the next look is now.
     pub fn wrote(&self, nodes: &[NodeName]) {
         let now = self.clock.now();
@@ -124,11 +134,11 @@ impl Mirror {
 
     /// Keeps the copy until stopped; `changed` is called after every difference.
     pub async fn keep(&self, client: &Client, changed: impl Fn(), stop: CancellationToken) {
-        let mut since = None;
         let mut registrations = Registrations::default();
         loop {
             let started = Instant::now();
             let asked = self.clock.now();
+            let (_, since) = self.last_list();
             let answer = tokio::select! {
                 () = stop.cancelled() => return,
                 answer = client.nodes(since) => answer,
@@ -141,12 +151,11 @@ impl Mirror {
                     }
                     PERIOD
                 }
-                Ok(Fetched::Changed(Listing { items, last_update })) => {
-                    since = last_update;
-                    if self.take(&items, asked) {
+                Ok(Fetched::Changed(list)) => {
+                    if self.take(&list, asked) {
                         changed();
                     }
-                    pause(started.elapsed(), items.len())
+                    pause(started.elapsed(), list.items.len())
                 }
                 Err(error) => {
                     let why = chain(&error);
@@ -181,9 +190,10 @@ impl Mirror {
     }
 
     /// True when something is different now.
-    fn take(&self, items: &[Node], asked: Timestamp) -> bool {
+    fn take(&self, list: &Listing<Node>, asked: Timestamp) -> bool {
         let mut view = self.view.write();
-        let nodes: BTreeMap<NodeName, SlurmNode> = items
+        let nodes: BTreeMap<NodeName, SlurmNode> = list
+            .items
             .iter()
             .filter(|node| !node.name.is_empty())
             .map(|node| (NodeName(node.name.to_string()), SlurmNode::from_rest(node, asked)))
@@ -196,6 +206,7 @@ impl Mirror {
                 .all(|((known, a), (name, b))| known == name && same_facts(a, b));
         let first = view.confirmed.is_none();
         view.nodes = Arc::new(nodes);
+        view.since = list.last_update;
         view.confirmed = Some(asked);
         let recovered = view.failure.take().is_some();
         let settled = view.settle(asked);

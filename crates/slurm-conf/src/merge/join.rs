@@ -96,7 +96,7 @@ pub(crate) fn merge(
     })
 }
 
-/// The operator's records by key and name, none of which may stand twice where Slurm ends on that.
+/// The operator's records by name and key, none of which may stand twice where Slurm ends on that.
 fn record_names(file: File, pieces: &[Piece]) -> Result<BTreeSet<(String, String)>, Error> {
     let mut names = BTreeSet::new();
     for piece in pieces {
@@ -107,7 +107,7 @@ fn record_names(file: File, pieces: &[Piece]) -> Result<BTreeSet<(String, String
         else {
             continue;
         };
-        let identity = (key.to_ascii_lowercase(), value.clone());
+        let identity = (value.clone(), key.to_ascii_lowercase());
         if must_be_unique(file, &identity) && names.contains(&identity) {
             return Err(Error::Twice {
                 key: key.clone(),
@@ -230,20 +230,13 @@ impl Merge {
         let mut kept = Vec::new();
         for statement in &user.statements {
             let Pair { key, value } = &statement.head;
-            let identity = (key.to_ascii_lowercase(), value.clone());
-            match file.shape(key) {
+            if file.shape(key) == Shape::Single {
                 // A superseded line has the same key as the one that counts, but is not that statement.
-                Shape::Single => {
-                    if singles
-                        .get(&identity.0)
-                        .is_some_and(|s| std::ptr::eq(*s, statement))
-                    {
-                        kept.push(statement);
-                    }
-                    continue;
-                }
-                Shape::Repeated | Shape::Record => {}
+                let counts = singles.get(&key.to_ascii_lowercase());
+                kept.extend(counts.copied().filter(|counts| std::ptr::eq(*counts, statement)));
+                continue;
             }
+            let identity = (value.clone(), key.to_ascii_lowercase());
             if let Some(why) = refusal_of(refusals, key) {
                 self.find(statement, FindingKind::Refused { why });
             } else if file == File::Slurm && taken.contains(&identity) {
@@ -273,7 +266,7 @@ impl Merge {
 }
 
 /// slurmctld ends with "duplicate entry" on these; `DEFAULT` records may follow each other.
-fn must_be_unique(file: File, (key, name): &(String, String)) -> bool {
+fn must_be_unique(file: File, (name, key): &(String, String)) -> bool {
     file == File::Slurm
         && matches!(key.as_str(), "partitionname" | "nodeset" | "nodename")
         && !name.eq_ignore_ascii_case("DEFAULT")

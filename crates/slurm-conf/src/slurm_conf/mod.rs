@@ -128,6 +128,12 @@ const HIDES_BACKUPS: Refusal = (
 
 /// Writes slurm.conf.
 pub fn render(conf: &SlurmConf) -> Result<Rendered, Error> {
+    let user = parse(File::Slurm, &conf.extra_conf, &conf.included_files).map_err(Error::Unreadable)?;
+    render_read(conf, &user)
+}
+
+/// The same for one who has read the user's text already.
+pub fn render_read(conf: &SlurmConf, user: &Document) -> Result<Rendered, Error> {
     let SlurmConf {
         cluster_name,
         hosts,
@@ -141,10 +147,9 @@ pub fn render(conf: &SlurmConf) -> Result<Rendered, Error> {
         nodesets,
         nodes,
         retained,
-        extra_conf,
-        included_files,
+        extra_conf: _,
+        included_files: _,
     } = conf;
-    let user = parse(File::Slurm, extra_conf, included_files).map_err(Error::Unreadable)?;
     let cluster_name = name("the cluster name", cluster_name)?;
     if hosts.is_empty() {
         return Err(Error::Value {
@@ -202,13 +207,13 @@ pub fn render(conf: &SlurmConf) -> Result<Rendered, Error> {
     pieces.extend(accounting_pieces(accounting.as_ref())?);
     pieces.extend(script_pieces(scripts)?);
     pieces.extend(nodeset_pieces(nodesets)?);
-    pieces.extend(retained_pieces(retained, &pieces, &user));
+    pieces.extend(retained_pieces(retained, &pieces, user));
 
     let mut refusals = REFUSALS.to_vec();
     if !single {
         refusals.push(HIDES_BACKUPS);
     }
-    merge(File::Slurm, pieces, &user, &refusals)
+    merge(File::Slurm, pieces, user, &refusals)
 }
 
 /// Writes the slurm.conf that reaches a slurmctld elsewhere.

@@ -197,30 +197,31 @@ fn near(key: &str, names: Vec<&'static str>) -> Option<&'static str> {
 impl Takes {
     /// What to write instead of a value that cannot be read.
     fn wanted(self, value: &str) -> Option<String> {
-        let words = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
-        let (fits, wanted) = match self {
-            Self::Text => return None,
-            Self::Number(most) => (
-                node_conf::is_number(value, most),
-                format!("a whole number up to {most}"),
-            ),
-            Self::YesNo => (
-                words(&["YES", "NO", "UP", "DOWN", "TRUE", "FALSE", "1", "0"]),
-                "YES or NO".to_owned(),
-            ),
-            Self::Time => (
-                is_time(value),
-                "minutes, hours:minutes:seconds, days-hours or UNLIMITED".to_owned(),
-            ),
-            Self::Word(starts) => (
-                starts.iter().any(|start| {
-                    let head = value.get(..start.len());
-                    head.is_some_and(|head| head.eq_ignore_ascii_case(start))
-                }),
-                starts.join(", "),
-            ),
+        let one_of = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
+        let begins_with = |start: &&str| {
+            let head = value.get(..start.len());
+            head.is_some_and(|head| head.eq_ignore_ascii_case(start))
         };
-        (!fits).then_some(wanted)
+        let fits = match self {
+            Self::Text => true,
+            Self::Number(most) => node_conf::is_number(value, most),
+            Self::YesNo => one_of(&["YES", "NO", "UP", "DOWN", "TRUE", "FALSE", "1", "0"]),
+            Self::Time => is_time(value),
+            Self::Word(starts) => starts.iter().any(begins_with),
+        };
+        (!fits).then(|| self.to_string())
+    }
+}
+
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text => f.write_str("a text"),
+            Self::Number(most) => write!(f, "a whole number up to {most}"),
+            Self::YesNo => f.write_str("YES or NO"),
+            Self::Time => f.write_str("minutes, hours:minutes:seconds, days-hours or UNLIMITED"),
+            Self::Word(starts) => f.write_str(&starts.join(", ")),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod containerfile;
 mod layer;
 mod oci;
 mod packages;
+mod program;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,6 +27,7 @@ use oci::Blob;
 use packages::{Lock, Wanted};
 
 pub use apt::sha256;
+pub use program::{coredns, of_program};
 
 /// Debian packages that building images needs on this machine.
 pub const PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap"];
@@ -169,22 +171,6 @@ pub fn bill_of_materials(
     linked.sort();
     linked.dedup();
     Ok(bill::of_image(&name(short), digest, &packages, &linked))
-}
-
-/// The image of a `CoreDNS` program.
-pub fn coredns(cache: &Cache, program: &Path) -> Result<Image> {
-    let stage = Stage::parse(include_str!("../../../../images/coredns/Containerfile"))?;
-    let workshop = Workshop {
-        cache,
-        progress: &Progress::new(false),
-        recipes: Path::new(""),
-    };
-    let programs = BTreeMap::from([("coredns", program)]);
-    let image = workshop.assemble("coredns", COREDNS, &stage, &programs)?;
-    workshop
-        .archive(&[image])?
-        .pop()
-        .context("an archive of one image is empty")
 }
 
 /// The root file system of the testbed's nodes.

@@ -211,6 +211,9 @@ fn kubelet_config(layout: &Layout, host: Host, name: &str) -> String {
         "clusterDNS": [DNS_SERVICE],
         "clusterDomain": "cluster.local",
         "failSwapOn": false,
+        // How often it comes round to a pod whose files have changed, where nobody tells it of the change: sooner than by
+        // default, since tests wait for it.
+        "syncFrequency": "20s",
         "maxPods": 200,
         // The disk belongs to the machine, not to the node: its fill level says nothing about the cluster.
         "evictionHard": {"memory.available": "200Mi", "nodefs.available": "1Gi", "imagefs.available": "1Gi"},

@@ -38,7 +38,7 @@ impl Rules for RestApi {
             return Vec::new();
         }
         vec![format!(
-            "without RestApi {name} the operator cannot drain, update or remove workers of NodeSets {}",
+            "RestApi {name} stays until NodeSets {} are deleted too: their workers are drained through it",
             listed(&nodesets)
         )]
     }

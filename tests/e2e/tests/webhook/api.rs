@@ -1,7 +1,7 @@
 //! Requests to the API server whose warnings we see too.
 
 use anyhow::{Context, Result};
-use axum::http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
@@ -65,7 +65,7 @@ pub async fn send(
 }
 
 /// `299 - "text"`, with quotes and backslashes escaped.
-fn warnings(headers: &axum::http::HeaderMap) -> Vec<String> {
+fn warnings(headers: &HeaderMap) -> Vec<String> {
     headers
         .get_all("warning")
         .iter()

@@ -127,7 +127,7 @@ impl Release {
                 "/api/v1/namespaces/{}/pods/{name}:8080/proxy/metrics",
                 self.home.name
             );
-            for found in e2e::kubectl(&["get", "--raw", &path])?.lines() {
+            for found in e2e::api::raw(&path)?.lines() {
                 if let Some(value) = found.strip_prefix(line) {
                     let value: f64 = value.rsplit(' ').next().context("no value")?.parse()?;
                     folded = Some(folded.map_or(value, |so_far| fold(so_far, value)));

@@ -69,6 +69,8 @@ pub enum StepError {
         #[source]
         source: control::Error,
     },
+    #[error("node {node} changed while it was to be renewed; its record and pod stay for now")]
+    NotRenewed { node: NodeName },
     #[error("cannot create claim {claim}")]
     CreateClaim {
         claim: String,

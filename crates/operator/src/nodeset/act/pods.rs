@@ -15,7 +15,10 @@ use crate::{
         facts::{NextRecord, PodId, Step},
         perceive::pod_facts,
     },
-    slurm::{control, facts::NodeName},
+    slurm::{
+        control,
+        facts::{NodeName, SlurmNode},
+    },
 };
 
 impl Act<'_> {
@@ -61,28 +64,33 @@ impl Act<'_> {
             source,
         };
         let now = slurm.node(node).await.map_err(ask)?;
-        if now.as_ref().is_some_and(|now| !now.drained()) {
-            tracing::info!(%node, pod = pod.name, "no longer drained, keeping the pod");
-            return Ok(());
+        let renews = *record == NextRecord::Renewed;
+        let as_planned = |now: &SlurmNode| now.drained() && (now.reason_is_ours() || !renews);
+        if now.as_ref().is_some_and(|now| !as_planned(now)) {
+            tracing::info!(%node, pod = pod.name, "no longer drained, or by somebody else; keeping the pod");
+            // What is noted of its record must not be taken back.
+            return if renews {
+                Err(StepError::NotRenewed { node: node.clone() })
+            } else {
+                Ok(())
+            };
         }
         // Where the record has to stay nothing runs there all the same, and the update goes on.
         let kept_for = match record {
-            NextRecord::Renewed if self.is_there(pod) && now.is_some_and(|now| now.reason_is_ours()) => {
-                match slurm.delete(node).await {
-                    Err(control::Error::Refused(why)) => Some(why),
-                    other => {
-                        other.map_err(ask)?;
-                        None
-                    }
+            NextRecord::Renewed if self.is_there(pod) && now.is_some() => match slurm.delete(node).await {
+                Err(control::Error::Refused(why)) => Some(why),
+                other => {
+                    other.map_err(ask)?;
+                    None
                 }
-            }
-            NextRecord::Kept { why } => Some(why.clone()),
+            },
+            NextRecord::Kept { why } => Some(format!("{why}; they are renewed when that is over")),
             NextRecord::Renewed | NextRecord::Stays => None,
         };
         if let Some(why) = kept_for {
             let text = format!(
-                "node {node} keeps the resources and features that Slurm knows: {why}; to have them renewed, drain it and run \
-                 `scontrol delete nodename={node}`, and it registers again by itself"
+                "node {node} keeps the resources and features that Slurm knows: {why}; to have them renewed at once, drain it and \
+                 run `scontrol delete nodename={node}`, and it registers again by itself"
             );
             self.context
                 .events

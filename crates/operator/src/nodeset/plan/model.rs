@@ -10,6 +10,7 @@ use keelson_api::well_known::slurm::REASON_PREFIX;
 use slurm_rest::node::NodeState;
 
 use super::{
+    super::status::outdated_nodes,
     plan, promises,
     tests::{at, pod, set},
 };
@@ -33,6 +34,10 @@ pub struct Record {
     pub reason: String,
     pub jobs: u32,
     pub registered: Option<Timestamp>,
+    /// The revision of the worker that it was made of.
+    pub made_by: String,
+    /// A pending job names the node.
+    pub wanted: bool,
 }
 
 impl Record {
@@ -59,11 +64,15 @@ impl Record {
             outdated: false,
             work: Some(Work {
                 jobs: (0..self.jobs.into()).collect(),
+                wanted_by: self.wanted.then_some(7).into_iter().collect(),
                 ..Work::default()
             }),
         }
     }
 }
+
+/// What is noted when all steps were done, and when one failed.
+type Notes = [BTreeMap<NodeName, String>; 2];
 
 #[derive(Debug, Clone)]
 pub struct World {
@@ -79,8 +88,14 @@ pub struct World {
     pub forgotten: BTreeMap<String, u32>,
     /// Jobs that ended because of what we did.
     pub lost: u32,
-    /// A plan that was made and is not carried out yet.
-    pub late: Option<Vec<Step>>,
+    /// Nodes of which nobody could note in time that their record is of another kind: their worker crashed, it was going when
+    /// the kind changed, or Slurm forgot them.
+    pub unnoted: BTreeSet<String>,
+    /// A step failed since somebody last looked.
+    failed: bool,
+    /// A plan that was made and is not carried out yet, and what is noted when it was; nothing if something was noted
+    /// since, as an object is reconciled by one at a time.
+    pub late: Option<(Vec<Step>, Option<Notes>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -93,6 +108,8 @@ pub enum Event {
     PodCordon(usize, bool),
     AdminDrain(usize),
     AdminUndrain(usize),
+    /// A pending job insists on the node, or does so no longer.
+    Insist(usize, bool),
     JobStarts(usize),
     JobsEnd(usize),
     Crash(usize),
@@ -137,6 +154,8 @@ impl World {
             births: 0,
             forgotten: BTreeMap::new(),
             lost: 0,
+            unnoted: BTreeSet::new(),
+            failed: false,
             late: None,
         }
     }
@@ -155,13 +174,17 @@ impl World {
         }
     }
 
-    /// Every other edit makes another kind of node of the workers.
     fn shaped(&self, pod: PodFacts) -> PodFacts {
-        let edits = pod.revision.len().abs_diff(self.set.revision.len());
+        let made_by = self.set.records.get(&pod.node).unwrap_or(&pod.revision);
         PodFacts {
-            reshaped: edits % 2 == 1,
+            reshaped: self.differs(made_by),
             ..pod
         }
+    }
+
+    /// Every other edit makes another kind of node of the workers.
+    pub fn differs(&self, revision: &str) -> bool {
+        revision.len().abs_diff(self.set.revision.len()) % 2 == 1
     }
 
     fn nth_pod(&mut self, index: usize) -> Option<&mut PodFacts> {
@@ -178,7 +201,13 @@ impl World {
         self.now += SignedDuration::from_secs(1);
         match event {
             Event::Scale(replicas) => self.set.replicas = *replicas,
-            Event::Edit => self.set.revision.push('x'),
+            Event::Edit => {
+                self.set.revision.push('x');
+                let staying = self.pods.values().filter(|pod| !pod.terminating);
+                let served: BTreeSet<&String> = staying.map(|pod| &pod.node.0).collect();
+                let unserved = self.records.keys().filter(|node| !served.contains(node));
+                self.unnoted.extend(unserved.cloned());
+            }
             Event::Budget(budget) => {
                 self.set.strategy = Strategy::Rolling {
                     max_unavailable: *budget,
@@ -211,6 +240,11 @@ impl World {
                     record.drain = false;
                 }
             }
+            Event::Insist(index, wanted) => {
+                if let Some(record) = self.nth_record(*index) {
+                    record.wanted = *wanted;
+                }
+            }
             Event::JobStarts(index) => self.start_job(*index),
             Event::JobsEnd(index) => {
                 if let Some(record) = self.nth_record(*index) {
@@ -231,8 +265,12 @@ impl World {
                 }
             }
             Event::SlurmSilent => self.seen = None,
-            Event::SlurmForgets => self.seen = Some(BTreeMap::new()),
+            Event::SlurmForgets => {
+                self.unnoted.extend(self.records.keys().cloned());
+                self.seen = Some(BTreeMap::new());
+            }
             Event::SlurmLosesState => {
+                self.unnoted.extend(self.records.keys().cloned());
                 for (name, record) in std::mem::take(&mut self.records) {
                     *self.forgotten.entry(name).or_default() += record.jobs;
                 }
@@ -245,10 +283,17 @@ impl World {
             Event::Switch(mode) => self.set.mode = *mode,
             Event::Settle => self.settle(),
             Event::Act { killed_after } => drop(self.acts(*killed_after)),
-            Event::LookOnly => self.late = Some(self.looks().steps),
+            Event::LookOnly => {
+                let plan = self.looks();
+                let notes = self.notes(&plan);
+                self.late = Some((plan.steps, Some(notes)));
+            }
             Event::ActLate => {
-                for step in self.late.take().unwrap_or_default() {
-                    self.carry_out(&step);
+                if let Some((steps, notes)) = self.late.take() {
+                    self.carry_all_out(&steps);
+                    if let Some(notes) = notes {
+                        self.note(notes);
+                    }
                 }
             }
         }
@@ -319,7 +364,10 @@ impl World {
             }
             // A slurmctld that knows nothing of the jobs of a node that registers ends them itself.
             self.forgotten.remove(&pod.node.0);
-            let record = self.records.entry(pod.node.0.clone()).or_default();
+            let record = self.records.entry(pod.node.0.clone()).or_insert_with(|| Record {
+                made_by: pod.revision.clone(),
+                ..Record::default()
+            });
             record.registered = Some(now);
             // A node that comes back is up; who drained it decides whether it takes jobs.
             record.down = false;
@@ -344,10 +392,33 @@ impl World {
     /// Does what the plan says, as the doing side does it.
     pub fn acts(&mut self, killed_after: Option<usize>) -> Plan {
         let plan = self.looks();
-        for step in plan.steps.iter().take(killed_after.unwrap_or(usize::MAX)) {
-            self.carry_out(step);
+        let notes = self.notes(&plan);
+        let done = killed_after.unwrap_or(usize::MAX).min(plan.steps.len());
+        self.carry_all_out(&plan.steps[..done]);
+        // The status is written last.
+        if killed_after.is_none() {
+            self.note(notes);
         }
         plan
+    }
+
+    fn notes(&self, plan: &Plan) -> Notes {
+        let observed = self.observed();
+        [false, true].map(|failed| outdated_nodes(&observed, plan, failed))
+    }
+
+    fn note(&mut self, [done, failed]: Notes) {
+        self.set.records = if self.failed { failed } else { done };
+        if let Some((_, notes)) = &mut self.late {
+            *notes = None;
+        }
+    }
+
+    fn carry_all_out(&mut self, steps: &[Step]) {
+        self.failed = false;
+        for step in steps {
+            self.carry_out(step);
+        }
     }
 
     fn carry_out(&mut self, step: &Step) {
@@ -401,7 +472,10 @@ impl World {
             }),
             // The last look, and a deletion only of the pod as it was looked at.
             Step::Discard { pod } => {
-                if self.pods.get(&pod.name).is_some_and(PodFacts::is_empty) {
+                if let Some(known) = self.pods.get(&pod.name).filter(|pod| pod.is_empty()) {
+                    if !self.set.records.contains_key(&known.node) {
+                        self.unnoted.insert(known.node.0.clone());
+                    }
                     self.remove(&pod.name, &pod.uid);
                 }
             }
@@ -410,12 +484,19 @@ impl World {
             Step::Replace { pod, node, record } => {
                 let now = self.records.get(&node.0).map(|record| record.read(self.now));
                 let known = self.pods.get(&pod.name);
-                if now.as_ref().is_none_or(SlurmNode::drained)
-                    && known.is_some_and(|known| known.uid == pod.uid && !known.terminating)
-                {
+                let renews = *record == NextRecord::Renewed;
+                let as_planned = |now: &SlurmNode| now.drained() && (now.reason_is_ours() || !renews);
+                if !now.as_ref().is_none_or(as_planned) {
+                    self.failed |= renews;
+                } else if known.is_some_and(|known| known.uid == pod.uid && !known.terminating) {
                     self.remove(&pod.name, &pod.uid);
-                    if *record == NextRecord::Renewed && now.is_some_and(|now| now.reason_is_ours()) {
+                    if renews {
                         self.records.remove(&node.0);
+                        // What was read before says nothing any more.
+                        let seen = self.seen.as_mut().and_then(|seen| seen.get_mut(node));
+                        if let Some(seen) = seen {
+                            seen.outdated = true;
+                        }
                     }
                 }
             }

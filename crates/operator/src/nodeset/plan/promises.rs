@@ -6,13 +6,14 @@ use keelson_api::nodeset::ScalingMode;
 
 use super::plan as plan_of;
 use crate::{
-    nodeset::facts::{Cause, Intent, Observed, Phase, Plan, PodFacts, Step, Strategy},
+    nodeset::facts::{Cause, Intent, NextRecord, Observed, Phase, Plan, PodFacts, Step, Strategy},
     slurm::facts::{Slurm, SlurmNode},
 };
 
 /// Panics with a sentence when a promise is broken.
 pub fn check(observed: &Observed, plan: &Plan) {
     only_our_drains_are_undone(observed, plan);
+    a_record_that_stays_is_noted(observed, plan);
     nobody_goes_without_proof(observed, plan);
     the_budget_holds(observed, plan);
     places_are_taken_once(observed, plan);
@@ -34,6 +35,20 @@ fn only_our_drains_are_undone(observed: &Observed, plan: &Plan) {
         if let Step::Undrain { node } | Step::Resume { node } = step {
             let ours = observed.slurm.node(node).is_some_and(SlurmNode::reason_is_ours);
             assert!(ours, "the drain of {node} is not ours to undo");
+        }
+    }
+}
+
+/// Else it would never be renewed.
+fn a_record_that_stays_is_noted(observed: &Observed, plan: &Plan) {
+    for step in &plan.steps {
+        if let Step::Replace {
+            node,
+            record: NextRecord::Kept { .. },
+            ..
+        } = step
+        {
+            assert!(observed.set.records.contains_key(node), "{node} is forgotten");
         }
     }
 }

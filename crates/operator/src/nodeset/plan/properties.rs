@@ -25,6 +25,7 @@ fn event() -> impl Strategy_<Value = Event> {
         1 => (index.clone(), any::<bool>()).prop_map(|(i, c)| Event::PodCordon(i, c)),
         1 => index.clone().prop_map(Event::AdminDrain),
         1 => index.clone().prop_map(Event::AdminUndrain),
+        1 => (index.clone(), any::<bool>()).prop_map(|(i, wanted)| Event::Insist(i, wanted)),
         6 => index.clone().prop_map(Event::JobStarts),
         5 => index.clone().prop_map(Event::JobsEnd),
         1 => index.clone().prop_map(Event::Crash),
@@ -101,6 +102,11 @@ impl StateMachineTest for Engine {
                 pod.name
             );
             assert!(pod.protected);
+            assert!(
+                !world.differs(&record.made_by) || world.unnoted.contains(&pod.node.0),
+                "{} was never renewed: {record:?}",
+                pod.name
+            );
         }
         assert_eq!(world.set.leaving, Leaving::No);
     }
@@ -118,6 +124,7 @@ fn calm(world: &mut World) {
     }
     for record in world.records.values_mut() {
         record.jobs = 0;
+        record.wanted = false;
         if record.reason == ADMIN {
             record.drain = false;
             record.down = false;

@@ -68,7 +68,13 @@ impl Draft<'_> {
             }),
             Some(node) if node.drained() && node.read_at > intent.since => {
                 self.unwanted(node, intent)?;
-                Ok(step(record_of_next(pod, node)?))
+                let record = record_of_next(pod, node)?;
+                // Once the pod is gone, nobody else knows that the record is not of its successor's kind.
+                let noted = self.set.records.contains_key(&pod.node);
+                if matches!(record, NextRecord::Kept { .. }) && !noted {
+                    return Err(Why::Reading);
+                }
+                Ok(step(record))
             }
             Some(_) => Err(Why::Reading),
         }
@@ -155,6 +161,10 @@ fn record_of_next(pod: &PodFacts, node: &SlurmNode) -> Result<NextRecord, Why> {
     let kept = |why| Ok(NextRecord::Kept { why });
     if !node.reason_is_ours() {
         return kept(format!("somebody drained it ({})", node.reason));
+    }
+    // Slurm would refuse.
+    if !node.reservation.is_empty() {
+        return kept(format!("it is in reservation {}", node.reservation));
     }
     let work = node.work.as_ref().ok_or(Why::Reading)?;
     match work.wanted_by.as_slice() {

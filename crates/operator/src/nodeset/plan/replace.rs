@@ -1,6 +1,8 @@
 //! Workers that are to be made anew, within the budget: those of an older revision or of the other scaling mode, and
 //! those that Slurm does not know.
 
+use std::time::Duration;
+
 use super::{Draft, Worker, order::rank};
 use crate::{
     nodeset::facts::{Cause, Phase, PodFacts, Strategy},
@@ -10,8 +12,12 @@ use crate::{
 /// A ready worker that Slurm does not know gets this long to register before it is started anew.
 const REGISTRATION_GRACE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
+/// How often it is looked whether a job still names a node.
+const JOBS_GO: Duration = Duration::from_secs(30);
+
 impl Draft<'_> {
     pub(super) fn choose_replacements(&mut self) {
+        self.look_for_the_end_of_jobs();
         let causes: Vec<Option<Cause>> = self
             .workers
             .iter()
@@ -98,10 +104,40 @@ impl Draft<'_> {
         if pod.revision != self.set.revision && self.may_update(pod) {
             return Some(Cause::Rollout);
         }
+        if pod.is_misknown(self.set) && self.may_update(pod) && self.may_be_renewed(worker) {
+            return Some(Cause::Rollout);
+        }
         let long_ready = pod
             .ready_since
             .is_some_and(|since| self.observed.now.duration_since(since) >= REGISTRATION_GRACE);
         (self.is_unknown(pod) && long_ready && !self.suspects_loss(pod)).then_some(Cause::Unregistered)
+    }
+
+    /// Whether nothing stands against a new record of its node. While Slurm does not say, what was decided stays.
+    fn may_be_renewed(&self, worker: &Worker<'_>) -> bool {
+        let decided = worker.intent.is_some();
+        let Some(node) = self.slurm().node(&worker.facts.node) else {
+            return decided && !self.slurm().is_known();
+        };
+        let unwanted = node
+            .work
+            .as_ref()
+            .map_or(decided, |work| work.wanted_by.is_empty());
+        let drained_by_others = node.draining() && !node.reason_is_ours();
+        unwanted && !drained_by_others && node.reservation.is_empty()
+    }
+
+    /// A job that goes without having run changes nothing of the node that it named.
+    fn look_for_the_end_of_jobs(&mut self) {
+        let insisted_on =
+            |node: &SlurmNode| node.work.as_ref().is_some_and(|work| !work.wanted_by.is_empty());
+        let waits = self.workers.iter().any(|worker| {
+            let node = self.slurm().node(&worker.facts.node);
+            worker.facts.is_misknown(self.set) && node.is_some_and(insisted_on)
+        });
+        if waits {
+            self.plan.look_again = Some(JOBS_GO);
+        }
     }
 
     fn is_unknown(&self, pod: &PodFacts) -> bool {

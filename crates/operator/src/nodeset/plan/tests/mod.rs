@@ -52,6 +52,7 @@ pub fn set(replicas: u32) -> SetFacts {
         protect: true,
         claim_retention: ClaimRetentionPolicy::default(),
         pins: BTreeMap::new(),
+        records: BTreeMap::new(),
     }
 }
 

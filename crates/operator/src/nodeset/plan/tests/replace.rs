@@ -122,7 +122,56 @@ fn next_record(change: impl FnOnce(&mut SlurmNode)) -> Plan {
         reshaped: true,
         ..with_intent(old(0), Cause::Rollout, at(-10))
     };
-    plan(&observed(set(2), vec![leaving, pod(1)], slurm))
+    let mut set = set(2);
+    set.records.insert("w-0".into(), "old".into());
+    plan(&observed(set, vec![leaving, pod(1)], slurm))
+}
+
+/// A worker that is up to date on a node that Slurm knows by what its predecessor told.
+fn misknown(change: impl FnOnce(&mut SlurmNode)) -> Plan {
+    let mut slurm = slurm(&["IDLE", "IDLE"]);
+    edit(&mut slurm, "w-0", change);
+    let known_as_before = PodFacts {
+        reshaped: true,
+        ..pod(0)
+    };
+    let mut set = set(2);
+    set.records.insert("w-0".into(), "old".into());
+    plan(&observed(set, vec![known_as_before, pod(1)], slurm))
+}
+
+#[test]
+fn what_slurm_knows_of_a_node_is_renewed_when_nothing_stands_against_it() {
+    assert_eq!(replaced(&misknown(|_| ())), ["w-0"]);
+    let drained = |node: &mut SlurmNode| {
+        node.state = NodeState::read(["IDLE", "DRAIN"].into_iter());
+        node.reason = "broken fan".into();
+    };
+    let wanted = |node: &mut SlurmNode| node.work.as_mut().unwrap().wanted_by = vec![7];
+    let reserved = |node: &mut SlurmNode| node.reservation = "maintenance".into();
+    let unread = |node: &mut SlurmNode| node.work = None;
+    for waits in [misknown(drained), misknown(reserved), misknown(unread)] {
+        assert_eq!((replaced(&waits), waits.look_again), (vec![], None));
+    }
+    // Nothing else would tell when the job is gone.
+    let waits = misknown(wanted);
+    assert_eq!(
+        (replaced(&waits), waits.look_again),
+        (vec![], Some(Duration::from_secs(30)))
+    );
+}
+
+#[test]
+fn a_record_stays_only_when_that_is_noted() {
+    let mut slurm = slurm(&["IDLE+DRAIN", "IDLE"]);
+    edit(&mut slurm, "w-0", |node| node.reason = "broken fan".into());
+    let leaving = PodFacts {
+        reshaped: true,
+        ..with_intent(old(0), Cause::Rollout, at(-10))
+    };
+    let plan = plan(&observed(set(2), vec![leaving, pod(1)], slurm));
+    assert_eq!(record(&plan), None);
+    assert_eq!(plan.waits[0].why, Why::Reading);
 }
 
 fn record(plan: &Plan) -> Option<&NextRecord> {
@@ -141,6 +190,13 @@ fn another_kind_of_node_gets_a_record_of_its_own() {
 fn a_record_with_somebodys_drain_stays() {
     let plan = next_record(|node| node.reason = "broken fan".into());
     let why = "somebody drained it (broken fan)".into();
+    assert_eq!(record(&plan), Some(&NextRecord::Kept { why }));
+}
+
+#[test]
+fn a_record_in_a_reservation_stays() {
+    let plan = next_record(|node| node.reservation = "course".into());
+    let why = "it is in reservation course".into();
     assert_eq!(record(&plan), Some(&NextRecord::Kept { why }));
 }
 
