@@ -68,6 +68,20 @@ material, so that no upgrade and no GitOps sync can exchange a key that daemons 
 {{- end -}}
 
 {{- /*
+Helm takes over what it finds, and what it would find of a cluster that is being deleted goes from under it: refuse until it is
+gone.
+*/ -}}
+{{- define "slurm.guardLeaving" -}}
+{{- $namespace := include "slurm.namespace" . -}}
+{{- $name := include "slurm.fullname" . -}}
+{{- if and .Release.IsInstall (.Capabilities.APIVersions.Has "slinky.slurm.net/v1beta1/Controller") -}}
+{{- if lookup "slinky.slurm.net/v1beta1" "Controller" $namespace $name | dig "metadata" "deletionTimestamp" "" -}}
+{{- fail (printf "the cluster %s that was here before is still being deleted, and would take this one with it. Wait until it is gone: kubectl --namespace %s get controllers.slinky.slurm.net,nodesets says what it waits for" $name $namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
 Charts of other makers render the key Secrets. Helm would delete them on the way to this chart, which does not, and every
 daemon would lose its key: refuse until they are marked to be kept.
 */ -}}

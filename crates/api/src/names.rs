@@ -54,6 +54,11 @@ impl Controller {
         format!("{}-config", self.name_any())
     }
 
+    /// ConfigMap with the files that slurmctld accepted last.
+    pub fn config_in_use_name(&self) -> String {
+        format!("{}-config-in-use", self.name_any())
+    }
+
     /// Host of the public Service.
     pub fn service_fqdn(&self) -> String {
         short_fqdn(&self.controller_name(), &namespace_of(self))
@@ -328,6 +333,7 @@ mod tests {
         assert_eq!(controller.controller_name(), "slurm-controller");
         assert_eq!(controller.internal_service_name(), "slurm-controller-internal");
         assert_eq!(controller.config_name(), "slurm-config");
+        assert_eq!(controller.config_in_use_name(), "slurm-config-in-use");
         assert_eq!(controller.pod_name(1), "slurm-controller-1");
         assert_eq!(
             controller.pod_fqdn(0),

@@ -150,6 +150,13 @@ pub fn is_news(before: &[Condition], now: &[Condition], reason: &str) -> bool {
     shows(now) && !shows(before)
 }
 
+/// Whether one of them says this already. For how many jobs something waits changes all the time, and is no news.
+pub fn say(conditions: &[Condition], reason: &str, message: &str) -> bool {
+    conditions.iter().any(|known| {
+        known.reason == reason && (known.message == message || known.type_ == condition::PROGRESSING)
+    })
+}
+
 /// The API server keeps whole seconds; what we compare with what it kept must have no others.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)

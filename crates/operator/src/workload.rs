@@ -65,6 +65,11 @@ impl Workload {
         Finding::new(condition::READY, holds, reason::AS_SPECIFIED, message)
     }
 
+    /// Whether every pod there is of the newest form, and ready.
+    pub fn is_settled(self) -> bool {
+        self.replicas > 0 && self.ready >= self.replicas && self.updated >= self.replicas
+    }
+
     /// Whether pods are on their way up, or are being replaced.
     pub fn progress(self, daemon: &str, wanted: i32) -> Finding {
         let (reason, message) = if self.ready < wanted {
@@ -77,6 +82,13 @@ impl Workload {
             (
                 reason::ROLLING_OUT,
                 format!("{old} {daemon} to be replaced by those of the newest form"),
+            )
+        } else if self.replicas > wanted {
+            // A Deployment keeps the old ones until the new ones are ready.
+            let more = self.replicas - wanted;
+            (
+                reason::ROLLING_OUT,
+                format!("{more} {daemon} more than wanted, until those of the newest form are ready"),
             )
         } else {
             return Finding::settled();
@@ -149,6 +161,20 @@ mod tests {
         assert_eq!(
             found,
             Finding::new(condition::PROGRESSING, holds, reason, message)
+        );
+    }
+
+    #[test]
+    fn a_deployment_with_pods_of_two_forms_is_not_settled() {
+        let status =
+            json!({ "observedGeneration": 1, "replicas": 3, "readyReplicas": 2, "updatedReplicas": 2 });
+        let found = deployment(1, &status).progress("x", 2);
+        assert_eq!(
+            (found.reason, found.message.as_str()),
+            (
+                reason::ROLLING_OUT,
+                "1 x more than wanted, until those of the newest form are ready"
+            )
         );
     }
 

@@ -120,10 +120,14 @@ pub fn down(name: &str) -> Result<()> {
     Ok(())
 }
 
-pub fn status() -> Result<()> {
-    let names = cluster::names()?;
+pub fn status(only: Option<&str>) -> Result<()> {
+    let mut names = cluster::names()?;
+    names.retain(|name| only.is_none_or(|only| only == name));
     if names.is_empty() {
-        println!("no clusters; start one with `cargo xtask up`");
+        match only {
+            None => println!("no clusters; start one with `cargo xtask up`"),
+            Some(name) => println!("no cluster {name}; start it with `cargo xtask up --name {name}`"),
+        }
     }
     for name in names {
         let layout = Layout::of(&name)?;

@@ -28,7 +28,11 @@ enum Task {
     /// Take a cluster away: processes, mounts, namespaces, control groups, files
     Down(Named),
     /// Show the clusters on this machine and how they are doing
-    Status,
+    Status {
+        /// Only the cluster of this name
+        #[arg(long)]
+        name: Option<String>,
+    },
     /// kubectl as the cluster's administrator
     Kubectl(Pass),
     /// helm as the cluster's administrator
@@ -115,7 +119,7 @@ fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Up(up) => cluster::up(&up)?,
         Task::Down(named) => cluster::down(&named.name)?,
-        Task::Status => cluster::status()?,
+        Task::Status { name } => cluster::status(name.as_deref())?,
         Task::Kubectl(pass) => return cluster::kubectl(&pass),
         Task::Helm(pass) => return cluster::helm(&pass),
         Task::Logs { named, component } => cluster::logs(&named.name, component.as_deref())?,

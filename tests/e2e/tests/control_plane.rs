@@ -102,14 +102,16 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
                 .all(|(uid, _)| pods.values().all(|(old, _)| old != uid)),
             "it is the old pod"
         );
-        slurm.setting("MinJobAge")
+        let age = slurm.setting("MinJobAge")?;
+        ensure!(
+            age == "77 sec",
+            "not the last good configuration: MinJobAge is {age}"
+        );
+        Ok(())
     })?;
-    ensure!(
-        slurm.setting("MinJobAge")? == "77 sec",
-        "not the last good configuration"
-    );
     job.goes_on(&slurm)?;
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
+    let second = slurm.pods(controllers)?;
 
     // A slurmrestd that starts in the middle does not meet it at all: it would die of what it cannot read.
     let refused = |line: &str, why: &str| {
@@ -134,8 +136,15 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     let said = slurm.wait_condition(CONTROLLER, "Degraded", "True", "ReferenceMissing")?;
     ensure!(said.contains("spec.configFileRefs"), "{said}");
 
+    // What waits for jobs is not shown together with what was refused before it.
+    refused("NoSuchParameter=1", "NoSuchParameter")?;
+    slurm.add_conf(&installed, "MinJobAge=88\nSelectType=select/linear")?;
+    let said = slurm.wait_condition(CONTROLLER, "Progressing", "True", "ConfigPending")?;
+    ensure!(said.contains("SelectType would cost running jobs"), "{said}");
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
+    slurm.wait_condition(CONTROLLER, "Degraded", "False", "")?;
+
     slurm.add_conf(&installed, "MinJobAge=99")?;
-    // slurmctld starts anew for what nobody knows, and once more without it.
     eventually("the correction is in use", || {
         let age = slurm.setting("MinJobAge")?;
         ensure!(age == "99 sec", "MinJobAge is {age}");
@@ -144,6 +153,39 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
     slurm.wait_condition(CONTROLLER, "Degraded", "False", "")?;
     slurm.wait_condition(CONTROLLER, "Ready", "True", "AsSpecified")?;
+    ensure!(
+        slurm.pods(controllers)? == second,
+        "slurmctld was stopped for a word that nobody knows"
+    );
+    job.goes_on(&slurm)
+}
+
+#[test]
+fn what_needs_a_restart_gets_one_after_slurmctld_has_accepted_it() -> Result<()> {
+    let (slurm, job) = busy("restarts", "")?;
+    let installed = slurm.extra_conf()?;
+    let controllers = "app.kubernetes.io/name=slurmctld";
+    let before = slurm.pods(controllers)?;
+    slurm.add_conf(
+        &installed,
+        "AuthAltParameters=disable_token_creation\nNoSuchParameter=1",
+    )?;
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
+    ensure!(
+        slurm.pods(controllers)? == before,
+        "restarted for what was refused"
+    );
+
+    slurm.add_conf(&installed, "AuthAltParameters=disable_token_creation")?;
+    eventually("one restart", || {
+        let now = slurm.pods(controllers)?;
+        ensure!(now != before && now.len() == 1, "{now:?}");
+        let setting = slurm.setting("AuthAltParameters")?;
+        ensure!(setting.contains("disable_token_creation"), "{setting}");
+        Ok(())
+    })?;
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
+    slurm.wait_condition(CONTROLLER, "Progressing", "False", "")?;
     job.goes_on(&slurm)
 }
 

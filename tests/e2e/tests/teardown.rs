@@ -11,7 +11,8 @@ const KINDS: &str =
 
 #[test]
 fn helm_uninstall_lets_a_job_end_and_then_ends_itself() -> Result<()> {
-    let slurm = Slurm::install_ready("uninstall", ONE_WORKER, 1)?;
+    let files = "configFiles: { site.conf: \"# from the user\" }";
+    let slurm = Slurm::install_ready("uninstall", &format!("{ONE_WORKER}\n{files}"), 1)?;
     let job = slurm.sbatch(&[], "sleep 3600")?;
     slurm.wait_job(&job, "RUNNING")?;
     let started = slurm.job_field(&job, "StartTime")?;
@@ -34,12 +35,36 @@ fn helm_uninstall_lets_a_job_end_and_then_ends_itself() -> Result<()> {
         slurm.job_state(&job)? == "RUNNING" && slurm.job_field(&job, "StartTime")? == started,
         "the job did not go on"
     );
+    comes_back_with_the_files_of_the_user(&slurm)?;
+    let said = slurm.install_again(ONE_WORKER).unwrap_err();
+    ensure!(
+        format!("{said:#}").contains("slurm that was here before is still being deleted"),
+        "installed into one that goes: {said:#}"
+    );
+    eventually("slurmctld tells of the job", || {
+        let (state, begun) = (slurm.job_state(&job)?, slurm.job_field(&job, "StartTime")?);
+        ensure!(state == "RUNNING" && begun == started, "{state}, started {begun}");
+        Ok(())
+    })?;
     slurm.controller(&["scancel", &job])?;
     eventually("everything is gone", || slurm.space.has_no(KINDS))?;
     // State and keys stay, as they must for a later installation.
     slurm.get(&["pvc", "statesave-slurm-controller-0"])?;
     slurm.get(&["secret", "slurm-auth-slurm"])?;
     goes_when_asked(&slurm)
+}
+
+/// helm has taken the ConfigMaps of the release away already.
+fn comes_back_with_the_files_of_the_user(slurm: &Slurm) -> Result<()> {
+    let theirs = slurm.space.get(&["configmaps"])?.to_string();
+    ensure!(!theirs.contains("slurm-config-extra"), "it is there yet");
+    slurm.space.kubectl(&["delete", "pod", "slurm-controller-0"])?;
+    eventually("another slurmctld", || {
+        let file = slurm.controller(&["cat", "/etc/slurm/site.conf"])?;
+        ensure!(file.contains("from the user"), "{file}");
+        slurm.controller(&["scontrol", "ping"])
+    })
+    .map(drop)
 }
 
 /// The claim that stayed goes the next time, because the user says so.

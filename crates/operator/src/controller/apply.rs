@@ -145,8 +145,16 @@ pub async fn apply(
     children: &Children,
     live: &Live,
 ) -> Result<(), apply::Error> {
-    let Children { config, daemon } = children;
+    let Children {
+        config,
+        config_in_use,
+        daemon,
+    } = children;
     let caches = &context.caches;
+    // Before what replaces it.
+    if let Some(in_use) = config_in_use {
+        apply_child(writer, None, in_use, live.config_in_use.as_ref()).await?;
+    }
     apply_child(writer, None, config, live.config.as_ref()).await?;
     let Some(Daemon {
         internal_service,

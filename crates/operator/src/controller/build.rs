@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::{
-    apps::v1::StatefulSet,
-    core::v1::{ConfigMap, Service},
+use k8s_openapi::{
+    ByteString,
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{ConfigMap, Service},
+    },
 };
 use keelson_api::{
     Controller,
@@ -19,7 +22,10 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use slurm_conf::{cgroup_conf, slurm_conf as conf};
 
-use super::validate::{Internal, State, Validated};
+use super::{
+    publish::Chosen,
+    validate::{Internal, State, Validated},
+};
 use crate::children::{
     container as containers,
     metadata::{Metadata, owned_by, selector},
@@ -34,6 +40,8 @@ const RECONFIGURE_SCRIPT: &str = include_str!("scripts/reconfigure.sh");
 #[derive(Debug)]
 pub struct Children {
     pub config: Desired<ConfigMap>,
+    /// What slurmctld accepted last, where it is known.
+    pub config_in_use: Option<Desired<ConfigMap>>,
     /// Absent when slurmctld runs elsewhere.
     pub daemon: Option<Daemon>,
 }
@@ -52,10 +60,10 @@ pub struct Rendered {
     pub findings: Vec<String>,
 }
 
-/// What slurmctld is to run with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What slurmctld is to run with: all of its files but the keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
-    pub files: BTreeMap<String, String>,
+    pub files: BTreeMap<String, Vec<u8>>,
     /// Changes when slurmctld has to start anew to take the files in.
     pub restart_hash: Option<String>,
     /// Its name, where slurmctld is asked what it makes of it.
@@ -65,19 +73,22 @@ pub struct Configuration {
 pub fn build(
     controller: &Controller,
     validated: &Validated,
-    configuration: &Configuration,
+    chosen: &Chosen,
 ) -> Result<Children, MergeError> {
-    let restart_hash = &configuration.restart_hash;
     let daemon = match validated {
         Validated::External(_) => None,
         Validated::Internal(internal) => Some(Daemon {
             internal_service: build_internal_service(controller),
             service: build_service(controller)?,
-            stateful_set: build_stateful_set(controller, internal, restart_hash.as_deref()),
+            stateful_set: build_stateful_set(controller, internal, chosen.rolled_hash.as_deref()),
         }),
     };
     Ok(Children {
-        config: build_config(controller, configuration),
+        config: build_config(controller, &controller.config_name(), &chosen.configuration),
+        config_in_use: chosen
+            .in_use
+            .as_ref()
+            .map(|in_use| build_config(controller, &controller.config_in_use_name(), in_use)),
         daemon,
     })
 }
@@ -116,6 +127,7 @@ fn namespace(controller: &Controller) -> String {
 
 fn build_config(
     controller: &Controller,
+    object: &str,
     Configuration {
         files,
         restart_hash,
@@ -132,10 +144,24 @@ fn build_config(
         .filter_map(|(key, value)| Some((key, value.clone()?)));
     let metadata = metadata(controller).with_annotations(marks).of_object(
         &namespace(controller),
-        &controller.config_name(),
+        object,
         &[owned_by(controller)],
     );
-    Desired::new(json!({ "metadata": metadata, "data": files }))
+    let mut texts = BTreeMap::new();
+    let mut bytes = BTreeMap::new();
+    for (name, content) in files {
+        match std::str::from_utf8(content) {
+            Ok(text) => drop(texts.insert(name, text)),
+            Err(_) => drop(bytes.insert(name, ByteString(content.clone()))),
+        }
+    }
+    let mut config = json!({ "metadata": metadata, "data": texts });
+    if !bytes.is_empty()
+        && let Value::Object(config) = &mut config
+    {
+        config.insert("binaryData".into(), json!(bytes));
+    }
+    Desired::new(config)
 }
 
 fn build_internal_service(controller: &Controller) -> Desired<Service> {
@@ -297,13 +323,12 @@ fn reconfigure(controller: &Controller) -> Value {
 fn pod_volumes(controller: &Controller, internal: &Internal) -> Vec<Value> {
     // slurmctld demands that its group can read the files, and scripts must be executable for it.
     const GROUP_EXECUTABLE: i32 = 0o610;
-    let mut sources = vec![
+    // The user's files are among those that we publish: all change at once, and they are there for as long as we need them.
+    let sources = [
         volume::config_map(&controller.config_name()),
         volume::secret_key(&internal.slurm_key, file::SLURM_KEY, None),
         volume::secret_key(&internal.jwt_key, file::JWT_KEY, None),
     ];
-    sources.extend(internal.config_maps.iter().map(|name| volume::config_map(name)));
-    sources.extend(internal.jwks.iter().map(|jwks| volume::jwks(jwks, file::JWKS)));
     let mut all = vec![
         volume::projected(volumes::SLURM_ETC, GROUP_EXECUTABLE, &sources),
         volume::memory(volumes::SLURM_LOGFILE),

@@ -77,15 +77,21 @@ impl Delivery {
     /// What all slurmctlds of a Controller make of it. Only the one in charge tries a candidate; the others follow.
     /// Each of them reads keys by itself.
     pub fn of(answers: &[Answer], expected: &Expected) -> Self {
-        let ours = || {
-            answers.iter().filter_map(|answer| match answer {
-                Answer::Ours(report) => Some(report),
-                Answer::Foreign | Answer::Silent => None,
-            })
+        let keyed =
+            ours(answers).all(|report| report.jwt_key.as_ref().is_none_or(|key| *key == expected.jwt_key));
+        match Self::of_config(answers, &expected.config) {
+            Self::Applied if !keyed => Self::KeyPending,
+            told => told,
+        }
+    }
+
+    /// The same without the keys.
+    pub fn of_config(answers: &[Answer], name: &str) -> Self {
+        let reports: Vec<&ConfigReport> = ours(answers).map(|report| &report.config).collect();
+        let is = |hash: &Option<String>| {
+            hash.as_deref()
+                .is_some_and(|hash| !hash.is_empty() && hash == name)
         };
-        let reports: Vec<&ConfigReport> = ours().map(|report| &report.config).collect();
-        let keyed = ours().all(|report| report.jwt_key.as_ref().is_none_or(|key| *key == expected.jwt_key));
-        let is = |hash: &Option<String>| hash.as_deref() == Some(expected.config.as_str());
         if let Some(refused) = reports
             .iter()
             .find(|r| is(&r.candidate) && r.verdict == "refused")
@@ -93,7 +99,7 @@ impl Delivery {
             return Self::Refused(refused.message.clone().unwrap_or_default());
         }
         if reports.iter().any(|report| is(&report.active)) {
-            return if keyed { Self::Applied } else { Self::KeyPending };
+            return Self::Applied;
         }
         if reports.is_empty() && answers.contains(&Answer::Foreign) {
             Self::Untold
@@ -121,6 +127,13 @@ impl Delivery {
             }
         }
     }
+}
+
+fn ours(answers: &[Answer]) -> impl Iterator<Item = &Report> {
+    answers.iter().filter_map(|answer| match answer {
+        Answer::Ours(report) => Some(report),
+        Answer::Foreign | Answer::Silent => None,
+    })
 }
 
 /// Whether the image is ours; `None` while nobody can tell.

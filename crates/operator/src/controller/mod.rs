@@ -3,6 +3,7 @@
 //! observe (reads) → validate, build (pure) → apply (writes) → status (writes).
 
 mod apply;
+mod basis;
 mod build;
 mod delivery;
 mod error;
@@ -21,7 +22,7 @@ use delivery::Delivery;
 pub use error::Error;
 use status::Outcome;
 
-use crate::{context::Context, pod_trouble, problem::Problem, teardown::Teardown};
+use crate::{conditions, context::Context, pod_trouble, problem::Problem, teardown::Teardown};
 
 /// A new configuration is on its way to the pod.
 const LOOK_WHILE_DELIVERED: Duration = Duration::from_secs(1);
@@ -51,7 +52,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         Ok(mut validated) => publish::choose(&context, &observed, &mut validated)
             .await
             .and_then(|chosen| {
-                let children = build::build(&controller, &validated, &chosen.configuration)
+                let children = build::build(&controller, &validated, &chosen)
                     .map_err(|error| Problem::invalid(chain(&error)))?;
                 Ok((chosen, children))
             }),
@@ -73,11 +74,6 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
             delivery: Delivery::of(&observed.live.answers, &chosen.expected),
         },
     };
-    if let Some(problem) = outcome.problem() {
-        context
-            .events
-            .warning(controller.as_ref(), problem.reason, problem.message.clone());
-    }
     observed.live.stateful_set = context.caches.stateful_sets.get(&observe::workload(&controller));
     write_status(&context, &writer, &observed, &outcome, &teardown).await?;
     applied?;
@@ -113,6 +109,11 @@ async fn write_status(
     let before = controller.status.clone().unwrap_or_default().conditions;
     let trouble = pod_trouble::among(&observed.live.pods);
     context.tell_trouble(controller.as_ref(), trouble, &before, &status.conditions);
+    if let Some(Problem { reason, message }) = outcome.problem()
+        && !conditions::say(&before, reason, &message)
+    {
+        context.events.warning(controller.as_ref(), reason, message);
+    }
     let written = writer
         .apply_status(controller.as_ref(), &json!(controller.status), &json!(status))
         .await

@@ -43,7 +43,10 @@ pub struct Observed {
 pub struct Live {
     pub internal_service: Option<Arc<Service>>,
     pub service: Option<Arc<Service>>,
+    /// The configuration that was published last.
     pub config: Option<Arc<ConfigMap>>,
+    /// The one that slurmctld accepted last.
+    pub config_in_use: Option<Arc<ConfigMap>>,
     pub stateful_set: Option<Arc<StatefulSet>>,
     pub pods: Vec<Arc<Pod>>,
     /// What the first process of each pod says.
@@ -100,6 +103,9 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
             internal_service: caches.services.get(&here(&controller.internal_service_name())),
             service: caches.services.get(&here(&workload)),
             config: context.config_map(&namespace, &controller.config_name()).await?,
+            config_in_use: context
+                .config_map(&namespace, &controller.config_in_use_name())
+                .await?,
             stateful_set: caches.stateful_sets.get(&self::workload(&controller)),
             pods,
             answers,

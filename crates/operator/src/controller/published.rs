@@ -13,6 +13,7 @@ use slurm_conf::{
     syntax::{Document, Statement, parse},
 };
 
+use super::build::Configuration;
 use crate::problem::Problem;
 
 /// What Slurm's jobs use, as far as it matters here.
@@ -59,11 +60,44 @@ pub enum Decision {
     Hold(Problem),
 }
 
+/// Decides for every configuration that slurmctld may have. The likeliest comes first, and says whether it restarts.
+pub fn decide(steps: &[Option<Step>], usage: Option<&Usage>) -> Decision {
+    let mut all = (Vec::<Statement>::new(), Vec::<String>::new());
+    let mut restarts = false;
+    for (i, step) in steps.iter().enumerate() {
+        let Some(step) = step else { continue };
+        match step.decide(usage) {
+            Decision::Publish {
+                retained,
+                restart,
+                waiting,
+            } => {
+                restarts |= restart && i == 0;
+                let new = |known: &Statement| !all.0.iter().any(|kept| kept.head == known.head);
+                let new: Vec<Statement> = retained.into_iter().filter(new).collect();
+                all.0.extend(new);
+                all.1.extend(waiting);
+            }
+            hold @ Decision::Hold(_) => return hold,
+        }
+    }
+    let (retained, mut waiting) = all;
+    waiting.sort();
+    waiting.dedup();
+    Decision::Publish {
+        retained,
+        restart: restarts,
+        waiting,
+    }
+}
+
 impl Step {
     /// Compares; `None` when there is nothing published that could be read, or nothing differs.
-    pub fn between(published: &str, candidate: &str, included: &BTreeMap<String, String>) -> Option<Self> {
-        let published = parse(File::Slurm, published, included).ok()?;
-        let candidate = parse(File::Slurm, candidate, included).ok()?;
+    pub fn between(published: &Configuration, candidate: &Configuration) -> Option<Self> {
+        let read = |configuration: &Configuration| {
+            parse(File::Slurm, configuration.slurm_conf()?, &configuration.texts()).ok()
+        };
+        let (published, candidate) = (read(published)?, read(candidate)?);
         let changes = change_class(File::Slurm, &published, &candidate);
         (!changes.changes.is_empty()).then_some(Self { changes, published })
     }
@@ -227,7 +261,15 @@ mod tests {
     const WITH: &str = "PartitionName=w Nodes=w MaxTime=10\n";
 
     fn step(old: &str, new: &str) -> Step {
-        Step::between(&format!("{BASE}{old}"), &format!("{BASE}{new}"), &BTreeMap::new()).unwrap()
+        between(&format!("{BASE}{old}"), &format!("{BASE}{new}")).unwrap()
+    }
+
+    fn between(old: &str, new: &str) -> Option<Step> {
+        let configuration = |text: &str| Configuration {
+            files: BTreeMap::from([("slurm.conf".to_owned(), text.as_bytes().to_vec())]),
+            ..Configuration::default()
+        };
+        Step::between(&configuration(old), &configuration(new))
     }
 
     fn usage(partitions: &[(&str, bool)], jobs: &[(u64, &str)]) -> Usage {
@@ -298,15 +340,43 @@ mod tests {
     #[test]
     fn what_a_cluster_does_not_survive_is_held() {
         let renamed = BASE.replace("ClusterName=c", "ClusterName=d");
-        let step = Step::between(BASE, &renamed, &BTreeMap::new()).unwrap();
+        let step = between(BASE, &renamed).unwrap();
         let Decision::Hold(problem) = step.decide(Some(&Usage::default())) else {
             panic!("published")
         };
         assert!(problem.message.contains("ClusterName"), "{}", problem.message);
     }
 
+    /// It may have accepted the second, and certainly had the first.
+    #[test]
+    fn a_change_spares_the_jobs_of_each_configuration_that_slurmctld_may_have() {
+        let selected = step("SelectType=select/linear\n", "SelectType=select/cons_tres\n");
+        let harmless = step("MinJobAge=1\n", "MinJobAge=2\n");
+        let with_jobs = usage(&[("w", true)], &[(7, "w")]);
+        for steps in [
+            [Some(selected.clone()), Some(harmless.clone())],
+            [Some(harmless.clone()), Some(selected)],
+        ] {
+            assert!(matches!(decide(&steps, Some(&with_jobs)), Decision::Hold(_)));
+        }
+
+        let kept_by_both = decide(&[Some(step(WITH, "")), Some(step(WITH, ""))], Some(&with_jobs));
+        assert_eq!(kept(&kept_by_both), ["NodeSet=w", "PartitionName=w"]);
+
+        let restarts = step("AuthInfo=a\n", "AuthInfo=b\n");
+        for (steps, expected) in [
+            ([Some(restarts.clone()), None], true),
+            ([None, Some(restarts)], false),
+        ] {
+            let Decision::Publish { restart, .. } = decide(&steps, None) else {
+                panic!("held")
+            };
+            assert_eq!(restart, expected);
+        }
+    }
+
     #[test]
     fn nothing_published_is_nothing_to_keep() {
-        assert_eq!(Step::between(BASE, BASE, &BTreeMap::new()), None);
+        assert_eq!(between(BASE, BASE), None);
     }
 }

@@ -15,10 +15,10 @@ use keelson_api::{Accounting, Controller, NodeSet};
 use serde_json::{Value, json};
 
 use super::{
-    build::{self, Children, Configuration},
+    build::{self, Children},
     delivery::{Delivery, Expected},
     observe::{Live, Observed},
-    publish::Chosen,
+    publish::{self, Chosen},
     status::{self, Outcome},
     validate::{self, Validated},
 };
@@ -91,16 +91,18 @@ fn observed(spec: Value) -> Observed {
 fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
     let validated = validate::validate(observed)?;
     let rendered = build::render(&validated).unwrap();
-    let configuration = Configuration {
-        name: None,
-        files: rendered.files,
-        restart_hash: Some("restart".into()),
+    let mut configuration = match &validated {
+        Validated::Internal(internal) => publish::configuration(&rendered, internal)?,
+        Validated::External(_) => publish::plain(rendered.clone()).configuration,
     };
+    configuration.restart_hash = Some("restart".into());
     let findings = rendered.findings;
     Ok((
         validated,
         Chosen {
             configuration,
+            in_use: None,
+            rolled_hash: Some("restart".into()),
             expected: Expected {
                 config: "hash".into(),
                 jwt_key: String::new(),
@@ -114,7 +116,7 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
 
 fn children(observed: &Observed) -> Result<Children, Problem> {
     let (validated, chosen) = chosen(observed)?;
-    Ok(build::build(&observed.controller, &validated, &chosen.configuration).unwrap())
+    Ok(build::build(&observed.controller, &validated, &chosen).unwrap())
 }
 
 fn slurm_conf(observed: &Observed) -> String {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use keelson_api::{
     Accounting, Controller,
-    references::{ConfigMapKeySelector, LocalObjectReference, SecretKeySelector},
+    references::{LocalObjectReference, SecretKeySelector},
     well_known::{file, port, slurm},
 };
 use slurm_conf::{
@@ -32,13 +32,10 @@ pub struct Internal {
     pub cgroup_conf: bool,
     pub slurm_key: SecretKeySelector,
     pub jwt_key: SecretKeySelector,
-    pub jwks: Option<ConfigMapKeySelector>,
     pub slurm_key_hash: String,
     pub jwt_key_hash: String,
     /// Files that come from the user's own `ConfigMap`s, by name.
     pub user_files: BTreeMap<String, Vec<u8>>,
-    /// The user's `ConfigMap`s, in the order in which their files are laid over each other.
-    pub config_maps: Vec<String>,
     pub state: State,
 }
 
@@ -174,11 +171,9 @@ fn internal(
         cgroup_conf: !config_files.contains(file::CGROUP_CONF),
         slurm_key,
         jwt_key,
-        jwks: spec.jwks_key_ref.clone(),
         slurm_key_hash,
         jwt_key_hash,
         user_files,
-        config_maps,
         state,
     })))
 }

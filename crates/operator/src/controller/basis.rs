@@ -1,0 +1,222 @@
+//! What a change of the configuration is measured against: what slurmctld has, or may have.
+//!
+//! What was published last need not be what slurmctld runs with: it may have refused it, or not have seen it yet. Its jobs
+//! live by what it accepted last, so that is kept beside what is published, until something newer was accepted.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use keelson_api::well_known::{annotation, file};
+use kube::ResourceExt;
+
+use super::{
+    build::Configuration,
+    delivery::{Delivery, hash},
+    observe::Live,
+    published::Step,
+};
+use crate::workload::Workload;
+
+/// What slurmctld made of the published configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Accepted,
+    /// It runs with the one before.
+    Refused,
+    /// It may run with either.
+    Unknown,
+}
+
+impl Standing {
+    fn of(delivery: &Delivery, live: &Live) -> Self {
+        match delivery {
+            Delivery::Applied | Delivery::KeyPending => Self::Accepted,
+            Delivery::Refused(_) => Self::Refused,
+            // Nobody says so, but it runs.
+            Delivery::Untold if Workload::from(live.stateful_set.as_deref()).is_settled() => Self::Accepted,
+            Delivery::Untold | Delivery::Pending => Self::Unknown,
+        }
+    }
+}
+
+/// The configurations that a change may begin from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Basis {
+    pub published: Configuration,
+    /// What slurmctld accepted last, as far as that is known.
+    pub in_use: Option<Configuration>,
+    pub standing: Standing,
+}
+
+impl Basis {
+    /// `None` while nothing is published. `user_files` are those of now.
+    pub fn of(live: &Live, user_files: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
+        let published = Configuration::complete(live.config.as_ref()?, user_files);
+        let in_use = live
+            .config_in_use
+            .as_ref()
+            .map(|config| Configuration::complete(config, user_files));
+        // The key of tokens has no part in this.
+        let delivery = Delivery::of_config(&live.answers, published.name.as_deref().unwrap_or_default());
+        Some(Self {
+            standing: Standing::of(&delivery, live),
+            published,
+            in_use,
+        })
+    }
+
+    /// What slurmctld may run with; the likeliest first.
+    pub fn possible(&self) -> Vec<&Configuration> {
+        match (self.standing, &self.in_use) {
+            (Standing::Accepted, _) | (_, None) => vec![&self.published],
+            (Standing::Refused, Some(in_use)) => vec![in_use],
+            (Standing::Unknown, Some(in_use)) => vec![in_use, &self.published],
+        }
+    }
+
+    /// From each that slurmctld may have to the candidate, the likeliest first; nothing when the candidate is on its way, or
+    /// there.
+    pub fn steps(&self, candidate: &Configuration) -> Vec<Option<Step>> {
+        if self.is_under_way(candidate) {
+            return vec![];
+        }
+        let bases = self.possible().into_iter();
+        bases.map(|base| Step::between(base, candidate)).collect()
+    }
+
+    fn is_under_way(&self, candidate: &Configuration) -> bool {
+        self.standing != Standing::Refused && self.published.files == candidate.files
+    }
+
+    /// The last restart that it took to get here.
+    pub fn restart_hash(&self, candidate: &Configuration) -> Option<String> {
+        let base = if self.is_under_way(candidate) {
+            &self.published
+        } else {
+            self.possible().first().copied()?
+        };
+        base.restart_hash.clone()
+    }
+
+    /// What stays while a change has to wait. What was refused does not: another start would try it once more.
+    pub fn stays(&self) -> &Configuration {
+        match (self.standing, &self.in_use) {
+            (Standing::Refused, Some(in_use)) => in_use,
+            _ => &self.published,
+        }
+    }
+
+    /// What is to be kept as in use.
+    pub fn to_keep(&self) -> Option<&Configuration> {
+        match self.standing {
+            Standing::Accepted => Some(&self.published),
+            Standing::Refused | Standing::Unknown => self.in_use.as_ref(),
+        }
+    }
+}
+
+impl Configuration {
+    /// As it was published. Earlier operators let the pod mount the user's own files, which were none of it.
+    fn complete(config: &Arc<ConfigMap>, user_files: &BTreeMap<String, Vec<u8>>) -> Self {
+        let texts = config.data.iter().flatten();
+        let bytes = config.binary_data.iter().flatten();
+        let mut files: BTreeMap<String, Vec<u8>> = texts
+            .map(|(name, text)| (name.clone(), text.clone().into_bytes()))
+            .chain(bytes.map(|(name, bytes)| (name.clone(), bytes.0.clone())))
+            .collect();
+        let mark = |key: &str| config.annotations().get(key).cloned();
+        let name = mark(annotation::CONFIG_NAME);
+        if name.as_ref() != Some(&hash(&files)) {
+            for (name, content) in user_files {
+                files.entry(name.clone()).or_insert_with(|| content.clone());
+            }
+        }
+        Self {
+            files,
+            restart_hash: mark(annotation::SLURM_CONFIG_HASH),
+            name,
+        }
+    }
+
+    pub fn slurm_conf(&self) -> Option<&str> {
+        std::str::from_utf8(self.files.get(file::SLURM_CONF)?).ok()
+    }
+
+    /// What `Include` may name.
+    pub fn texts(&self) -> BTreeMap<String, String> {
+        self.files
+            .iter()
+            .filter_map(|(name, bytes)| Some((name.clone(), String::from_utf8(bytes.clone()).ok()?)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controller::delivery::Answer;
+
+    fn published(files: &Value, name: Option<&str>) -> Arc<ConfigMap> {
+        let annotations = name.map(|name| json!({ annotation::CONFIG_NAME: name }));
+        let map = json!({ "metadata": { "annotations": annotations }, "data": files });
+        Arc::new(serde_json::from_value(map).unwrap())
+    }
+
+    /// The newest refused, accepted or not answered; the one before it in use.
+    fn basis(active: &str, verdict: &str) -> Basis {
+        let new = json!({ "slurm.conf": "MinJobAge=2" });
+        let files = BTreeMap::from([("slurm.conf".to_owned(), b"MinJobAge=2".to_vec())]);
+        let name = hash(&files);
+        let report = json!({ "config": { "candidate": name, "active": active.replace("NEW", &name), "verdict": verdict } });
+        let live = Live {
+            config: Some(published(&new, Some(&name))),
+            config_in_use: Some(published(&json!({ "slurm.conf": "MinJobAge=1" }), Some("old"))),
+            answers: vec![Answer::Ours(serde_json::from_value(report).unwrap())],
+            ..Live::default()
+        };
+        Basis::of(&live, &BTreeMap::new()).unwrap()
+    }
+
+    #[rstest]
+    #[case::accepted("NEW", "applied", &["2"], "2", "2")]
+    #[case::refused("old", "refused", &["1"], "1", "1")]
+    #[case::not_seen_yet("old", "pending", &["1", "2"], "2", "1")]
+    fn a_change_begins_from_what_slurmctld_may_have(
+        #[case] active: &str,
+        #[case] verdict: &str,
+        #[case] possible: &[&str],
+        #[case] stays: &str,
+        #[case] keeps: &str,
+    ) {
+        let basis = basis(active, verdict);
+        let age = |configuration: &Configuration| {
+            let text = configuration.slurm_conf().unwrap();
+            text.trim_start_matches("MinJobAge=").to_owned()
+        };
+        assert_eq!(
+            basis.possible().into_iter().map(age).collect::<Vec<_>>(),
+            possible
+        );
+        assert_eq!(age(basis.stays()), stays);
+        assert_eq!(age(basis.to_keep().unwrap()), keeps);
+    }
+
+    #[test]
+    fn what_an_earlier_operator_published_gets_the_files_that_the_pod_had() {
+        let user = BTreeMap::from([
+            ("gres.conf".to_owned(), b"AutoDetect=off".to_vec()),
+            ("slurm.conf".to_owned(), b"theirs".to_vec()),
+        ]);
+        let earlier = published(&json!({ "slurm.conf": "ours" }), Some("over both"));
+        let complete = Configuration::complete(&earlier, &user);
+        assert_eq!(complete.slurm_conf(), Some("ours"));
+        assert!(complete.files.contains_key("gres.conf"));
+
+        let files = BTreeMap::from([("slurm.conf".to_owned(), b"ours".to_vec())]);
+        let of_now = published(&json!({ "slurm.conf": "ours" }), Some(&hash(&files)));
+        assert_eq!(Configuration::complete(&of_now, &user).files, files);
+    }
+}
