@@ -237,6 +237,10 @@ pub mod event {
     pub const ROLLING_UPDATE: &str = "RollingUpdate";
     /// A worker is replaced by one with other resources or features, and Slurm's record of its node stays (not the peer's).
     pub const NODE_NOT_RENEWED: &str = "NodeNotRenewed";
+    /// Workers take no new jobs (not the peer's).
+    pub const DRAINING: &str = "Draining";
+    /// Workers take jobs again (not the peer's).
+    pub const RESUMED: &str = "Resumed";
     /// A worker is replaced in its maintenance window.
     pub const SCHEDULED_UPDATE: &str = "ScheduledUpdate";
     /// A DaemonSet-mode worker failed and is replaced.

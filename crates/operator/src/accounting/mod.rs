@@ -26,6 +26,7 @@ use validate::Validated;
 
 use crate::{
     caches::{REFERENCE, reference_value},
+    conditions,
     context::Context,
     problem::Problem,
     teardown::Teardown,
@@ -78,7 +79,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(None), None) => Outcome::External,
         (Ok(Some(children)), None) => Outcome::Applied(&children.findings),
     };
-    if let Some(Problem { reason, message }) = status::problem(&observed, &outcome) {
+    let before = accounting.status.as_ref();
+    if let Some(Problem { reason, message }) = status::problem(&observed, &outcome)
+        && !before.is_some_and(|status| conditions::say(&status.conditions, reason, &message))
+    {
         context.events.warning(accounting.as_ref(), reason, message);
     }
     let status = status::compute(&observed, &outcome, &teardown, context.clock.now());

@@ -89,6 +89,17 @@ pub enum StepError {
     NoTemplate { pod: String, why: String },
 }
 
+/// A few of them by name, for a person.
+fn listed(names: &[impl ToString]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<String> = names.iter().take(SHOWN).map(ToString::to_string).collect();
+    let shown = shown.join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// What came of a plan.
 #[derive(Debug, Default)]
 pub struct Acted {

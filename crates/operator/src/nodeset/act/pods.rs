@@ -8,7 +8,7 @@ use keelson_api::well_known::event;
 use keelson_runtime::{apply::Desired, run::chain};
 use kube::ResourceExt;
 
-use super::{AT_ONCE, Act, StepError};
+use super::{AT_ONCE, Act, StepError, listed};
 use crate::{
     nodeset::{
         build::{Place, Template, build_pod, build_pod_on},
@@ -143,7 +143,7 @@ impl Act<'_> {
     }
 
     pub(super) async fn create(&self, steps: &[Step]) -> Vec<Result<(), StepError>> {
-        stream::iter(steps.to_vec())
+        let results: Vec<Result<Option<String>, StepError>> = stream::iter(steps.to_vec())
             .map(|step| async move {
                 match step {
                     Step::Create { ordinal, machine } => {
@@ -156,10 +156,19 @@ impl Act<'_> {
             .buffer_unordered(AT_ONCE)
             .filter_map(futures::future::ready)
             .collect()
-            .await
+            .await;
+        let mut created: Vec<&String> = results.iter().flatten().flatten().collect();
+        created.sort();
+        if !created.is_empty() {
+            let note = format!("created pods {}", listed(&created));
+            self.context
+                .events
+                .normal(self.nodeset, event::SUCCESSFUL_CREATE, note);
+        }
+        results.into_iter().map(|result| result.map(drop)).collect()
     }
 
-    async fn create_ordinal(&self, ordinal: u32, machine: Option<&str>) -> Result<(), StepError> {
+    async fn create_ordinal(&self, ordinal: u32, machine: Option<&str>) -> Result<Option<String>, StepError> {
         let ordinal = i32::try_from(ordinal).unwrap_or(i32::MAX);
         let name = self.nodeset.pod_name(ordinal);
         let template = self.template(&name)?;
@@ -172,7 +181,7 @@ impl Act<'_> {
             .await
     }
 
-    async fn create_on(&self, machine: &str, hostname: &str) -> Result<(), StepError> {
+    async fn create_on(&self, machine: &str, hostname: &str) -> Result<Option<String>, StepError> {
         let name = format!("{} on {machine}", self.nodeset.name_any());
         let template = self.template(&name)?;
         self.ensure_claims(hostname).await?;
@@ -190,21 +199,23 @@ impl Act<'_> {
             })
     }
 
-    async fn create_pod(&self, name: &str, desired: &Desired<Pod>) -> Result<(), StepError> {
+    /// The name of the pod, if one was created.
+    async fn create_pod(&self, name: &str, desired: &Desired<Pod>) -> Result<Option<String>, StepError> {
         match self.writer.create(desired).await {
             Ok(pod) => {
+                let created = pod.name_any();
                 self.remember(pod);
-                Ok(())
+                Ok(Some(created))
             }
             // The watch is behind, or its predecessor is still dying: the next look sees it.
-            Err(error) if error.is_already_exists() => Ok(()),
+            Err(error) if error.is_already_exists() => Ok(None),
             // A namespace on its way out takes no pods.
             Err(error)
                 if error
                     .status()
                     .is_some_and(|status| status.message.contains("being terminated")) =>
             {
-                Ok(())
+                Ok(None)
             }
             Err(source) => {
                 let note = format!("cannot create pod {name}: {}", chain(&source));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Act, StepError};
+use keelson_api::well_known::event;
+
+use super::{Act, StepError, listed};
 use crate::{
     nodeset::facts::Step,
     slurm::{
@@ -92,6 +94,20 @@ impl Act<'_> {
             return Ok(());
         }
         tracing::info!(?change, nodes = nodes.len(), first = ?nodes.first(), "changing Slurm nodes");
-        slurm.change(&nodes, change).await.map_err(failed)
+        slurm.change(&nodes, change).await.map_err(failed)?;
+        let told = match change {
+            Change::Drain { reason } => Some((
+                event::DRAINING,
+                format!("no new jobs for {}: {reason}", listed(&nodes)),
+            )),
+            Change::Undrain | Change::Resume => {
+                Some((event::RESUMED, format!("{} may have jobs again", listed(&nodes))))
+            }
+            Change::Topology { .. } | Change::Features { .. } => None,
+        };
+        if let Some((reason, note)) = told {
+            self.context.events.normal(self.nodeset, reason, note);
+        }
+        Ok(())
     }
 }
