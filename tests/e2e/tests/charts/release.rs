@@ -1,25 +1,15 @@
 //! The life of a release: installed by either helm or by plain apply, tested, upgraded, rolled back, removed and brought
 //! back. Keys and state are never lost, and nothing restarts that need not.
-#![allow(
-    clippy::indexing_slicing,
-    reason = "an index into JSON that is not there gives null"
-)]
-
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::slurm::{CHART, EXAMPLES, Slurm};
 use e2e::{Namespace, cluster, eventually, get, kubectl_with, run};
 use serde_json::Value;
 
-const CHARTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts");
-
-/// No worker and no login pod: keys, slurmctld and slurmrestd only.
-const NO_PODS_FOR_USERS: &str =
-    "{ nodesets: { cpu: { enabled: false } }, loginsets: { users: { enabled: false } } }";
+use crate::{CHARTS, NO_PODS_FOR_USERS, helm};
 
 /// The container that ran first in each pod: another pod and a restart are both another start.
 fn starts(slurm: &Slurm) -> Result<BTreeMap<String, String>> {
@@ -75,10 +65,6 @@ fn replace(file: &Path, old: &str, new: &str) -> Result<()> {
     let text = std::fs::read_to_string(file)?;
     ensure!(text.contains(old), "{} has no {old:?}", file.display());
     Ok(std::fs::write(file, text.replacen(old, new, 1))?)
-}
-
-fn helm(space: &Namespace, words: &[&str]) -> Result<String> {
-    run(cluster()?.helm().args(words).args(["--namespace", &space.name]))
 }
 
 fn helm_3() -> Result<Command> {
@@ -309,145 +295,5 @@ fn what_is_rendered_and_applied_anew_keeps_its_keys() -> Result<()> {
         before.iter().all(|(name, start)| after.get(name) == Some(start)),
         "{before:?} {after:?}"
     );
-    Ok(())
-}
-
-/// Kinds of other projects, which this cluster does not have.
-const NOT_HERE: &[&str] = &["ServiceMonitor", "Certificate", "Issuer"];
-
-/// Every object of the values matrix, tried by the API server itself with unknown fields refused.
-#[test]
-fn everything_that_the_charts_render_is_valid() -> Result<()> {
-    let space = Namespace::create("matrix")?;
-    let helm = cluster()?.spec().binaries.helm.clone();
-    let mut tried = 0;
-    let mut tables: Vec<PathBuf> = std::fs::read_dir(format!("{CHARTS}/tests"))?
-        .map(|file| file.map(|file| file.path()))
-        .collect::<std::io::Result<_>>()?;
-    tables.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
-    for table in tables {
-        let cases = chart_tests::Table::read(&table)?;
-        let mut objects: Vec<Value> = cases
-            .renders(&helm, &space.name)?
-            .into_iter()
-            .flat_map(|(_, objects)| objects)
-            .filter(|object| !NOT_HERE.iter().any(|kind| object["kind"] == *kind))
-            .collect();
-        // Some cases name namespaces that are not here; what is in them is to be looked at all the same.
-        for object in &mut objects {
-            if let Some(namespace) = object.pointer_mut("/metadata/namespace") {
-                *namespace = Value::from(space.name.as_str());
-            }
-        }
-        objects.dedup();
-        if objects.is_empty() {
-            continue;
-        }
-        tried += objects.len();
-        // The webhook asks for files that a Controller refers to, and a dry run makes none.
-        for map in objects.iter().filter(|object| object["kind"] == "ConfigMap") {
-            space.apply(&map.to_string())?;
-        }
-        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
-        let mut dry = cluster()?
-            .kubectl()
-            .args([
-                "apply",
-                "--server-side",
-                "--force-conflicts",
-                "--dry-run=server",
-                "--validate=strict",
-            ])
-            .args(["--field-manager=matrix", "-f", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        dry.stdin
-            .take()
-            .context("no standard input")?
-            .write_all(list.as_bytes())?;
-        let output = dry.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}: {said}", table.display());
-    }
-    ensure!(tried > 100, "only {tried} objects");
-    Ok(())
-}
-
-/// Pod Security `restricted` holds for everything of Slurm that starts no process for a user.
-#[test]
-fn the_control_plane_runs_in_a_restricted_namespace() -> Result<()> {
-    let space = Namespace::create("restricted")?;
-    e2e::kubectl(&[
-        "label",
-        "namespace",
-        &space.name,
-        "pod-security.kubernetes.io/enforce=restricted",
-    ])?;
-    let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;
-    let image = testbed::image::name("mariadb");
-    space.apply(&database.replace("docker.io/library/mariadb:11.8", &image))?;
-    let slurm = Slurm::install_examples(space, &["accounting"], NO_PODS_FOR_USERS)?;
-    for object in [
-        "accountings.slinky.slurm.net",
-        "controllers.slinky.slurm.net",
-        "restapis.slinky.slurm.net",
-    ] {
-        slurm.wait_condition(&format!("{object}/slurm"), "Ready", "True", "")?;
-    }
-    // Whatever they write goes to a volume.
-    for pod in [
-        "slurm-controller-0",
-        "slurm-accounting-0",
-        "deployment/slurm-restapi",
-    ] {
-        let mounts = slurm.space.exec(pod, &["cat", "/proc/mounts"])?;
-        let root = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/"));
-        let options = root.and_then(|line| line.split(' ').nth(3)).unwrap_or_default();
-        ensure!(options.starts_with("ro,"), "{pod} has {root:?}");
-        slurm.space.exec(pod, &["touch", "/tmp/written"])?;
-    }
-    // The test's own pod is one of them.
-    helm(&slurm.space, &["test", "slurm", "--timeout=5m"])?;
-    let stranger = format!(
-        r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "root"}},
-             "spec": {{"containers": [{{"name": "root", "image": "{}"}}]}}}}"#,
-        e2e::tools_image()
-    );
-    let refused = slurm
-        .space
-        .apply(&stranger)
-        .err()
-        .context("a root pod was let in")?;
-    ensure!(refused.to_string().contains("violates PodSecurity"), "{refused}");
-    Ok(())
-}
-
-/// Bytes of the operator's image, not compressed: what a node has to hold is the stricter measure.
-const OPERATOR_IMAGE: u64 = 40_000_000;
-
-#[test]
-fn the_operators_image_is_small() -> Result<()> {
-    if std::env::var_os("KEELSON_TEST_QUICK").is_some() {
-        eprintln!("not looked at: this operator was built without optimisation");
-        return Ok(());
-    }
-    let name = testbed::image::name("slurm-operator");
-    let nodes = get(&["nodes"])?;
-    let images = nodes
-        .pointer("/items/0/status/images")
-        .and_then(Value::as_array)
-        .context("a node without images")?;
-    let image = images
-        .iter()
-        .find(|image| {
-            image["names"]
-                .as_array()
-                .is_some_and(|names| names.contains(&Value::from(name.as_str())))
-        })
-        .with_context(|| format!("the node does not have {name}"))?;
-    let size = image["sizeBytes"].as_u64().context("an image without size")?;
-    ensure!(size <= OPERATOR_IMAGE, "{name} has {size} bytes");
     Ok(())
 }
