@@ -197,7 +197,7 @@ fn login(target: &Target) -> Result<String> {
 /// `cargo xtask shell`: an interactive shell, or the given command, on the login node.
 pub fn shell(pass: &Pass) -> Result<ExitCode> {
     let target = Target::testbed(&Cluster::open(&pass.named.name)?);
-    let pod = login(&target).context("there is no login node: was the cluster started with --no-slurm?")?;
+    let pod = login(&target).context("there is no login node: Slurm is not installed here, or has no login set; `cargo xtask up` installs both")?;
     let mut exec = target.kubectl();
     exec.args(["-n", SLURM_NAMESPACE, "exec", "--stdin"]);
     if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
