@@ -68,6 +68,18 @@ impl Context {
         keys::slurm_key_in_use(self.caches.stateful_sets.get(&workload).as_deref())
     }
 
+    /// An event for a problem that the conditions did not tell before.
+    pub fn tell_problem<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        Problem { reason, message }: Problem,
+        before: &[Condition],
+    ) {
+        if !conditions::say(before, reason, &message) {
+            self.events.warning(about, reason, message);
+        }
+    }
+
     /// An event for trouble that the conditions show from now on.
     pub fn tell_trouble<K: Resource<DynamicType = ()>>(
         &self,

@@ -1,10 +1,12 @@
 //! Why a pod does not come up, in Kubernetes' or its daemon's own words. Pure.
 //!
-//! The one judgement for the pods of every kind. A pod that is on its way up has no trouble, however long that takes.
+//! The one judgement for the pods of every kind. A pod that is on its way up has no trouble, however long that takes; only what
+//! it starts from, its volumes and its network, should be there soon.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 use keelson_api::well_known::reason;
 use kube::ResourceExt;
 
@@ -15,6 +17,12 @@ const PASSING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// The container ended more than once, and waits to be started again.
 const BACK_OFF: &str = "CrashLoopBackOff";
 
+const UNMOUNTED: &str = "its volumes or its network are not ready since more than a minute; the events of the pod say why \
+    (kubectl describe pod)";
+
+/// How long the volumes and the network of a pod may take. Nothing but an event tells what they wait for.
+const MOUNTED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+
 /// What a daemon's last words begin with, the most telling first. What stands behind `Usage: ` explains every option.
 const TELLING: [&str; 4] = ["fatal: ", "error: ", "unrecognized option ", "Usage: "];
 
@@ -22,10 +30,10 @@ const TELLING: [&str; 4] = ["fatal: ", "error: ", "unrecognized option ", "Usage
 pub const TRIES_AGAIN: &str = "The database must be up when starting the MYSQL plugin";
 
 /// What holds one of these pods up.
-pub fn among(pods: &[Arc<Pod>]) -> Option<Problem> {
+pub fn among(pods: &[Arc<Pod>], now: Timestamp) -> Option<Problem> {
     let troubled = pods
         .iter()
-        .filter_map(|pod| Some((pod.name_any(), trouble(pod)?)));
+        .filter_map(|pod| Some((pod.name_any(), trouble(pod, now)?)));
     one_of(troubled.collect())
 }
 
@@ -44,19 +52,43 @@ pub fn one_of(mut troubled: Vec<(String, Problem)>) -> Option<Problem> {
     })
 }
 
-pub fn trouble(pod: &Pod) -> Option<Problem> {
-    let status = pod.status.as_ref()?;
-    // One that is going or has gone gets a successor, or is not wanted.
-    let has_gone = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
-    if has_gone || pod.metadata.deletion_timestamp.is_some() {
+/// When to look once more at those that are not told of yet, if nothing changes until then.
+pub fn look_again(pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
+    let due = pods.iter().filter_map(|pod| unmounted_since(pod));
+    let left = due.map(|since| MOUNTED_WITHIN - now.duration_since(since));
+    left.filter(SignedDuration::is_positive)
+        .min()
+        .and_then(|left| Duration::try_from(left).ok())
+}
+
+/// Since when its volumes or its network are waited for.
+fn unmounted_since(pod: &Pod) -> Option<Timestamp> {
+    if is_leaving(pod) || condition(pod, "PodReadyToStartContainers")?.status != "False" {
         return None;
     }
-    let unscheduled = status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
-        .and_then(|condition| condition.message.clone())
+    let scheduled = condition(pod, "PodScheduled").filter(|scheduled| scheduled.status == "True")?;
+    scheduled.last_transition_time.as_ref().map(|time| time.0)
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == kind)
+}
+
+/// One that is going or has gone gets a successor, or is not wanted.
+fn is_leaving(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded")) || pod.metadata.deletion_timestamp.is_some()
+}
+
+pub fn trouble(pod: &Pod, now: Timestamp) -> Option<Problem> {
+    let status = pod.status.as_ref()?;
+    if is_leaving(pod) {
+        return None;
+    }
+    let unscheduled = condition(pod, "PodScheduled")
+        .filter(|scheduled| scheduled.status == "False")
+        .and_then(|scheduled| scheduled.message.clone())
         .map(held);
     let containers = [&status.init_container_statuses, &status.container_statuses];
     let mut troubled = containers
@@ -64,7 +96,12 @@ pub fn trouble(pod: &Pod) -> Option<Problem> {
         .flatten()
         .flatten()
         .filter_map(of_container);
-    unscheduled.or_else(|| troubled.next())
+    let unmounted = || {
+        unmounted_since(pod)
+            .filter(|since| now.duration_since(*since) >= MOUNTED_WITHIN)
+            .map(|_| held(UNMOUNTED.to_owned()))
+    };
+    unscheduled.or_else(|| troubled.next()).or_else(unmounted)
 }
 
 fn held(message: String) -> Problem {
@@ -209,7 +246,10 @@ pub mod tests {
         let mut status = no_room();
         status["phase"] = json!(phase);
         let pod = json!({ "metadata": metadata, "status": status });
-        assert_eq!(trouble(&serde_json::from_value(pod).unwrap()), None);
+        assert_eq!(
+            trouble(&serde_json::from_value(pod).unwrap(), Timestamp::UNIX_EPOCH),
+            None
+        );
     }
 
     #[test]
@@ -220,11 +260,34 @@ pub mod tests {
         };
         let fine = pod("a", &json!({}));
         let (b, c) = (pod("b", &no_room()), pod("c", &no_room()));
-        assert_eq!(among(&[Arc::clone(&fine)]), None);
+        assert_eq!(among(&[Arc::clone(&fine)], Timestamp::UNIX_EPOCH), None);
         for order in [[&fine, &b, &c], [&c, &b, &fine]] {
-            let found = among(&order.map(Arc::clone)).unwrap();
+            let found = among(&order.map(Arc::clone), Timestamp::UNIX_EPOCH).unwrap();
             assert_eq!(found, held("pod b (and 1 more): 2 Insufficient cpu".to_owned()));
         }
+    }
+
+    #[rstest]
+    #[case::not_yet("False", 59, None, Some(1))]
+    #[case::too_long("False", 60, Some(UNMOUNTED), None)]
+    #[case::mounted("True", 60, None, None)]
+    fn a_pod_without_its_volumes_is_told_of_after_a_while(
+        #[case] mounted: &str,
+        #[case] seconds: i64,
+        #[case] expected: Option<&str>,
+        #[case] look_in: Option<u64>,
+    ) {
+        let status = json!({ "conditions": [
+            { "type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:00:00Z" },
+            { "type": "PodReadyToStartContainers", "status": mounted },
+        ] });
+        let pod: Arc<Pod> = Arc::new(serde_json::from_value(json!({ "status": status })).unwrap());
+        let now = Timestamp::from_second(seconds).unwrap();
+        assert_eq!(
+            trouble(&pod, now).map(|problem| problem.message).as_deref(),
+            expected
+        );
+        assert_eq!(look_again(&[pod], now), look_in.map(Duration::from_secs));
     }
 
     /// A pod whose daemon ends with this complaint again and again.
@@ -248,7 +311,7 @@ pub mod tests {
 
     fn told(status: &Value) -> Option<Problem> {
         let pod: Pod = serde_json::from_value(json!({ "status": status })).unwrap();
-        trouble(&pod)
+        trouble(&pod, Timestamp::UNIX_EPOCH)
     }
 
     fn status(state: &Value) -> Value {

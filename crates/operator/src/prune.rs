@@ -75,6 +75,7 @@ pub fn node(node: &mut Node) {
 mod tests {
     use std::sync::Arc;
 
+    use jiff::Timestamp;
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -125,13 +126,16 @@ mod tests {
         .unwrap();
         let mut pruned = whole.clone();
         pod(&mut pruned);
-        let of_pod = |pod: &Pod| daemon::of_pod(Some(&Arc::new(pod.clone())));
+        let of_pod = |pod: &Pod| daemon::of_pod(Some(&Arc::new(pod.clone())), Timestamp::UNIX_EPOCH);
         assert_eq!(perceive::pod_facts(&pruned), perceive::pod_facts(&whole));
         assert_eq!(
             perceive::target(&pruned).as_deref(),
             Some(machine.unwrap_or("machine-2"))
         );
-        assert_eq!(pod_trouble::trouble(&pruned), pod_trouble::trouble(&whole));
+        assert_eq!(
+            pod_trouble::trouble(&pruned, Timestamp::UNIX_EPOCH),
+            pod_trouble::trouble(&whole, Timestamp::UNIX_EPOCH)
+        );
         assert_eq!(of_pod(&pruned), of_pod(&whole));
         assert!(pruned.spec.unwrap().containers.is_empty());
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::Pod,
@@ -49,11 +50,11 @@ impl From<Option<&StatefulSet>> for Workload {
 
 impl Workload {
     /// Whether the daemons answer, and of those that do not what holds one of them up; the others have mostly the same.
-    pub fn readiness(self, daemon: &str, wanted: i32, pods: &[Arc<Pod>]) -> Finding {
+    pub fn readiness(self, daemon: &str, wanted: i32, pods: &[Arc<Pod>], now: Timestamp) -> Finding {
         let mut message = format!("{} of {wanted} {daemon} ready", self.ready);
         let holds = self.ready > 0 || wanted == 0;
         if self.ready < wanted {
-            if let Some(why) = pod_trouble::among(pods) {
+            if let Some(why) = pod_trouble::among(pods, now) {
                 message = format!("{message}; {}", why.message);
             }
             return Finding::new(condition::READY, holds, reason::STARTING, message);
@@ -135,7 +136,8 @@ mod tests {
         #[case] message: &str,
     ) {
         let status = json!({ "observedGeneration": 1, "replicas": 2, "readyReplicas": ready, "updatedReplicas": updated });
-        let found = deployment(1, &status).readiness("x", 2, &[stuck("a"), stuck("b")]);
+        let found =
+            deployment(1, &status).readiness("x", 2, &[stuck("a"), stuck("b")], Timestamp::UNIX_EPOCH);
         assert_eq!(found, Finding::new(condition::READY, holds, reason, message));
     }
 
@@ -182,7 +184,11 @@ mod tests {
     fn what_kubernetes_has_not_seen_is_not_settled() {
         let status =
             json!({ "observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1 });
-        let settled = |generation| deployment(generation, &status).readiness("x", 1, &[]).reason;
+        let settled = |generation| {
+            deployment(generation, &status)
+                .readiness("x", 1, &[], Timestamp::UNIX_EPOCH)
+                .reason
+        };
         assert_eq!(
             [settled(1), settled(2)],
             [reason::AS_SPECIFIED, reason::ROLLING_OUT]
@@ -191,7 +197,7 @@ mod tests {
 
     #[test]
     fn nothing_wanted_is_ready() {
-        let found = Workload::from(None::<&StatefulSet>).readiness("x", 0, &[]);
+        let found = Workload::from(None::<&StatefulSet>).readiness("x", 0, &[], Timestamp::UNIX_EPOCH);
         assert_eq!(
             found,
             Finding::new(condition::READY, true, reason::AS_SPECIFIED, "0 of 0 x ready")

@@ -33,6 +33,18 @@ pub enum Requeue {
     After(Duration),
 }
 
+impl Requeue {
+    /// Not later than this.
+    #[must_use]
+    pub fn or_within(self, delay: Option<Duration>) -> Self {
+        match (self, delay) {
+            (_, None) => self,
+            (Self::OnChange, Some(delay)) => Self::After(delay),
+            (Self::After(other), Some(delay)) => Self::After(other.min(delay)),
+        }
+    }
+}
+
 /// Whether trying again without a change can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {

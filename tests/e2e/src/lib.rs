@@ -76,12 +76,14 @@ pub fn apply(namespace: &str, manifest: &str) -> Result<String> {
 }
 
 fn finish(what: &str, output: &Output) -> Result<String> {
+    let printed = String::from_utf8_lossy(&output.stdout);
     ensure!(
         output.status.success(),
-        "{what}: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
+        "{what}: {}\n{}",
+        String::from_utf8_lossy(&output.stderr).trim(),
+        printed.trim()
     );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(printed.into_owned())
 }
 
 /// Tries until it works; the last error says why it did not.

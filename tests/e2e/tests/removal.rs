@@ -61,8 +61,11 @@ fn a_deleted_nodeset_drains_and_its_partition_stays_for_the_jobs_that_name_it() 
 #[test]
 fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> Result<()> {
     // Admission only warns of what a newer Slurm may know; this one's slurmd ends with an error.
+    let lost = json!({ "replicas": 1,
+        "podSpec": { "volumes": [{ "name": "lost", "configMap": { "name": "nowhere" } }] },
+        "slurmd": { "volumeMounts": [{ "name": "lost", "mountPath": "/lost" }] } });
     let values = json!({
-        "nodesets": { "cpu": { "replicas": 2, "extraConf": "NoSuchParameter=1" } },
+        "nodesets": { "cpu": { "replicas": 2, "extraConf": "NoSuchParameter=1" }, "lost": lost },
         "loginsets": { "users": { "login": { "image": "keelson.dev/no-such-image:1" } } },
     });
     let slurm = Slurm::install("stillborn", &values.to_string())?;
@@ -90,16 +93,22 @@ fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> 
         ensure!(events.to_string().contains("NoSuchParameter"), "{events}");
         Ok(())
     })?;
-    slurm.space.kubectl(&["delete", NODESET, "--wait=false"])?;
+    let told = slurm.wait_condition("nodesets/slurm-worker-lost", "Degraded", "True", "PodHeld")?;
+    ensure!(
+        told.contains("pod slurm-worker-lost-0: its volumes or its network"),
+        "{told}"
+    );
     slurm
         .space
-        .kubectl(&["wait", "--for=delete", NODESET, "--timeout=300s"])?;
+        .kubectl(&["delete", NODESET, "nodesets/slurm-worker-lost", "--wait=false"])?;
+    let gone = ["wait", "--for=delete", NODESET, "nodesets/slurm-worker-lost"];
+    slurm.space.kubectl(&[&gone[..], &["--timeout=300s"]].concat())?;
     let left = slurm.workers()?;
     ensure!(left.is_empty(), "{left:?}");
 
     // So are the daemons, and all is well once they are put right.
     let values = json!({
-        "nodesets": { "cpu": { "replicas": 0 } },
+        "nodesets": { "cpu": { "replicas": 0 }, "lost": { "enabled": false } },
         "controller": { "slurmctld": { "args": ["--no-such-flag"] } },
         "restapi": { "slurmrestd": { "args": ["-u", "no-such-user"] } },
     });

@@ -2,6 +2,7 @@
 
 use std::{slice, sync::Arc};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use keelson_api::well_known::{container, reason};
 
@@ -23,7 +24,7 @@ pub enum Daemon {
     Ready,
 }
 
-pub fn of_pod(pod: Option<&Arc<Pod>>) -> Daemon {
+pub fn of_pod(pod: Option<&Arc<Pod>>, now: Timestamp) -> Daemon {
     let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else {
         return Daemon::Starting;
     };
@@ -35,7 +36,7 @@ pub fn of_pod(pod: Option<&Arc<Pod>>) -> Daemon {
     if state.is_some_and(|state| state.running.is_some()) {
         return Daemon::Busy;
     }
-    pod_trouble::among(slice::from_ref(pod)).map_or(Daemon::Starting, Daemon::Troubled)
+    pod_trouble::among(slice::from_ref(pod), now).map_or(Daemon::Starting, Daemon::Troubled)
 }
 
 fn container(pod: &Pod) -> Option<&ContainerStatus> {

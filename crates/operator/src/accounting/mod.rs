@@ -10,7 +10,7 @@ mod observe;
 mod status;
 mod validate;
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use keelson_api::well_known::finalizer;
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
@@ -26,8 +26,8 @@ use validate::Validated;
 
 use crate::{
     caches::{REFERENCE, reference_value},
-    conditions,
     context::Context,
+    pod_trouble,
     problem::Problem,
     teardown::Teardown,
 };
@@ -79,13 +79,12 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(None), None) => Outcome::External,
         (Ok(Some(children)), None) => Outcome::Applied(&children.findings),
     };
-    let before = accounting.status.as_ref();
-    if let Some(Problem { reason, message }) = status::problem(&observed, &outcome)
-        && !before.is_some_and(|status| conditions::say(&status.conditions, reason, &message))
-    {
-        context.events.warning(accounting.as_ref(), reason, message);
+    let now = context.clock.now();
+    if let Some(problem) = status::problem(&observed, &outcome, now) {
+        let before = accounting.status.clone().unwrap_or_default().conditions;
+        context.tell_problem(accounting.as_ref(), problem, &before);
     }
-    let status = status::compute(&observed, &outcome, &teardown, context.clock.now());
+    let status = status::compute(&observed, &outcome, &teardown, now);
     let written = writer
         .apply_status(accounting.as_ref(), &json!(accounting.status), &json!(status))
         .await
@@ -93,10 +92,12 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.accountings.upsert(written);
     }
-    applied.map(|()| match daemon::of_pod(observed.live.pod.as_ref()) {
+    let pod = observed.live.pod.as_ref();
+    let look_again = pod.and_then(|pod| pod_trouble::look_again(slice::from_ref(pod), now));
+    applied.map(|()| match daemon::of_pod(pod, now) {
         Daemon::Busy => Requeue::After(LOOK_WHILE_IT_STARTS),
         Daemon::Ready => Requeue::After(LOOK_WHILE_IT_RUNS),
-        Daemon::Starting | Daemon::Troubled(_) => Requeue::OnChange,
+        Daemon::Starting | Daemon::Troubled(_) => Requeue::OnChange.or_within(look_again),
     })
 }
 

@@ -74,7 +74,7 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
         None => None,
     };
     let pod = caches.pods.get(&here(&accounting.pod_name()));
-    let log = match daemon::of_pod(pod.as_ref()) {
+    let log = match daemon::of_pod(pod.as_ref(), context.clock.now()) {
         Daemon::Busy => read_log(context, &namespace, &accounting.pod_name(), None).await,
         Daemon::Ready => read_log(context, &namespace, &accounting.pod_name(), Some(OF_LATE)).await,
         Daemon::Starting | Daemon::Troubled(_) => None,

@@ -29,11 +29,11 @@ pub enum Outcome<'a> {
 }
 
 /// What a person should look at.
-pub fn problem(observed: &Observed, outcome: &Outcome<'_>) -> Option<Problem> {
+pub fn problem(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> Option<Problem> {
     match outcome {
         Outcome::Blocked(problem) => Some((*problem).clone()),
         Outcome::External => None,
-        Outcome::Applied(unused) => trouble(observed).or_else(|| unused_lines(unused)),
+        Outcome::Applied(unused) => trouble(observed, now).or_else(|| unused_lines(unused)),
     }
 }
 
@@ -46,7 +46,7 @@ pub fn compute(
     let accounting = &observed.accounting;
     let before = accounting.status.clone().unwrap_or_default();
     let generation = accounting.metadata.generation;
-    let mut findings = findings(observed, outcome);
+    let mut findings = findings(observed, outcome, now);
     findings.extend(teardown.finding());
     AccountingStatus {
         observed_generation: generation,
@@ -58,7 +58,7 @@ pub fn compute(
     }
 }
 
-fn findings(observed: &Observed, outcome: &Outcome<'_>) -> Vec<Finding> {
+fn findings(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> Vec<Finding> {
     let (ready, progressing) = match outcome {
         Outcome::Blocked(problem) => (
             not_ready(problem),
@@ -71,15 +71,19 @@ fn findings(observed: &Observed, outcome: &Outcome<'_>) -> Vec<Finding> {
             (ready, settled(""))
         }
         Outcome::Applied(_) => {
-            let daemon = daemon::of_pod(observed.live.pod.as_ref());
-            let ready = match trouble(observed) {
+            let daemon = daemon::of_pod(observed.live.pod.as_ref(), now);
+            let ready = match trouble(observed, now) {
                 Some(problem) => not_ready(&problem),
                 None => readiness(observed, &daemon),
             };
             (ready, progress(&observed.live, &daemon))
         }
     };
-    vec![ready, progressing, Finding::degraded(problem(observed, outcome))]
+    vec![
+        ready,
+        progressing,
+        Finding::degraded(problem(observed, outcome, now)),
+    ]
 }
 
 fn not_ready(Problem { reason, message }: &Problem) -> Finding {
@@ -135,9 +139,9 @@ fn progress(live: &Live, daemon: &Daemon) -> Finding {
 }
 
 /// What keeps slurmdbd from working, in its own or Kubernetes' words.
-fn trouble(observed: &Observed) -> Option<Problem> {
+fn trouble(observed: &Observed, now: Timestamp) -> Option<Problem> {
     let log = observed.log.as_deref();
-    let words = match daemon::of_pod(observed.live.pod.as_ref()) {
+    let words = match daemon::of_pod(observed.live.pod.as_ref(), now) {
         Daemon::Starting => return None,
         Daemon::Troubled(why) if !daemon::is_about_the_database(&why) => return Some(why),
         Daemon::Troubled(why) => why.message,

@@ -254,7 +254,10 @@ fn ended(message: &str) -> Value {
     troubled(reason::DAEMON_ENDED, "container slurmdbd ended and is started again, it said: fatal: no")
 )]
 fn the_pod_tells_how_far_slurmdbd_is(#[case] container: Value, #[case] expected: Daemon) {
-    assert_eq!(daemon::of_pod(Some(&Arc::new(pod(container)))), expected);
+    assert_eq!(
+        daemon::of_pod(Some(&Arc::new(pod(container))), Timestamp::UNIX_EPOCH),
+        expected
+    );
 }
 
 fn troubled(reason: &'static str, message: &str) -> Daemon {

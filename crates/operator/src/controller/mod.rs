@@ -22,7 +22,7 @@ use delivery::Delivery;
 pub use error::Error;
 use status::Outcome;
 
-use crate::{conditions, context::Context, pod_trouble, problem::Problem, teardown::Teardown};
+use crate::{context::Context, pod_trouble, problem::Problem, teardown::Teardown};
 
 /// A new configuration is on its way to the pod.
 const LOOK_WHILE_DELIVERED: Duration = Duration::from_secs(1);
@@ -90,11 +90,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         return Ok(Requeue::After(LOOK_WHILE_DELIVERED));
     }
     let waits = chosen.held.is_some() || !chosen.waiting.is_empty();
-    Ok(if waits {
-        Requeue::After(LOOK_WHILE_IN_USE)
-    } else {
-        Requeue::OnChange
-    })
+    let look_again = pod_trouble::look_again(&observed.live.pods, context.clock.now());
+    Ok(Requeue::OnChange
+        .or_within(waits.then_some(LOOK_WHILE_IN_USE))
+        .or_within(look_again))
 }
 
 async fn write_status(
@@ -105,14 +104,13 @@ async fn write_status(
     teardown: &Teardown,
 ) -> Result<(), Error> {
     let controller = &observed.controller;
-    let status = status::compute(observed, outcome, teardown, context.clock.now());
+    let now = context.clock.now();
+    let status = status::compute(observed, outcome, teardown, now);
     let before = controller.status.clone().unwrap_or_default().conditions;
-    let trouble = pod_trouble::among(&observed.live.pods);
+    let trouble = pod_trouble::among(&observed.live.pods, now);
     context.tell_trouble(controller.as_ref(), trouble, &before, &status.conditions);
-    if let Some(Problem { reason, message }) = outcome.problem()
-        && !conditions::say(&before, reason, &message)
-    {
-        context.events.warning(controller.as_ref(), reason, message);
+    if let Some(problem) = outcome.problem() {
+        context.tell_problem(controller.as_ref(), problem, &before);
     }
     let written = writer
         .apply_status(controller.as_ref(), &json!(controller.status), &json!(status))

@@ -73,19 +73,19 @@ pub fn compute(
             }
         }
     }
-    let mut findings = findings(controller, live, outcome);
+    let mut findings = findings(controller, live, outcome, now);
     findings.extend(teardown.finding());
     status.conditions =
         conditions::compute(&before.conditions, findings, controller.metadata.generation, now);
     status
 }
 
-fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<Finding> {
+fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>, now: Timestamp) -> Vec<Finding> {
     let (chosen, delivery) = match outcome {
         Outcome::Blocked(problem) => return Finding::blocked(problem),
         Outcome::Leaving => {
             return vec![
-                ready(controller, live),
+                ready(controller, live, now),
                 Finding::settled(),
                 Finding::degraded(None),
             ];
@@ -93,9 +93,9 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<
         Outcome::Published { chosen, delivery } => (chosen, delivery),
     };
     let mut findings = vec![
-        ready(controller, live),
+        ready(controller, live, now),
         progressing(controller, live, chosen),
-        Finding::degraded(trouble(live, chosen, delivery)),
+        Finding::degraded(trouble(live, chosen, delivery, now)),
     ];
     if !controller.spec.external {
         findings.push(delivery.finding());
@@ -103,13 +103,18 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>) -> Vec<
     findings
 }
 
-fn ready(controller: &Controller, live: &Live) -> Finding {
+fn ready(controller: &Controller, live: &Live, now: Timestamp) -> Finding {
     if controller.spec.external {
         let message = format!("slurmctld runs elsewhere, at {}", controller.address());
         return Finding::new(condition::READY, true, reason::EXTERNAL, message);
     }
     // With backups one slurmctld is enough for Slurm to work.
-    Workload::from(live.stateful_set.as_deref()).readiness(app::SLURMCTLD, controller.replicas(), &live.pods)
+    Workload::from(live.stateful_set.as_deref()).readiness(
+        app::SLURMCTLD,
+        controller.replicas(),
+        &live.pods,
+        now,
+    )
 }
 
 fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding {
@@ -127,14 +132,14 @@ fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding
 }
 
 /// What a person should look at, the worst first.
-fn trouble(live: &Live, chosen: &Chosen, delivery: &Delivery) -> Option<Problem> {
+fn trouble(live: &Live, chosen: &Chosen, delivery: &Delivery, now: Timestamp) -> Option<Problem> {
     let invalid = || {
         let held = chosen.held.clone();
         held.filter(|held| held.reason == reason::INVALID_SPEC)
     };
     let unused = || (!chosen.findings.is_empty()).then(|| Problem::invalid(chosen.findings.join("; ")));
     // One that ends may have refused its configuration before; it runs too shortly to tell that steadily.
-    pod_trouble::among(&live.pods)
+    pod_trouble::among(&live.pods, now)
         .or_else(|| refusal(delivery))
         .or_else(invalid)
         .or_else(unused)

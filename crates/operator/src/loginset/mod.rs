@@ -40,12 +40,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         Ok(children) => apply::apply(&context, &writer, children, &observed.live)
             .await
             .map_err(Error::Apply),
-        Err(problem) => {
-            context
-                .events
-                .warning(loginset.as_ref(), problem.reason, problem.message.clone());
-            Ok(())
-        }
+        Err(_) => Ok(()),
     };
     let (problem, unused) = match (&built, &applied) {
         (Err(problem), _) => (Some(problem.clone()), &[][..]),
@@ -53,9 +48,13 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(children), Ok(())) => (None, children.findings.as_slice()),
     };
     observed.live.deployment = context.caches.deployments.get(&observe::name(&loginset));
-    let status = status::compute(&observed, problem.as_ref(), unused, context.clock.now());
+    let now = context.clock.now();
+    let status = status::compute(&observed, problem.as_ref(), unused, now);
     let before = loginset.status.clone().unwrap_or_default().conditions;
-    let trouble = pod_trouble::among(&observed.live.pods);
+    if let Err(problem) = &built {
+        context.tell_problem(loginset.as_ref(), problem.clone(), &before);
+    }
+    let trouble = pod_trouble::among(&observed.live.pods, now);
     context.tell_trouble(loginset.as_ref(), trouble, &before, &status.conditions);
     let written = writer
         .apply_status(loginset.as_ref(), &json!(loginset.status), &json!(status))
@@ -64,7 +63,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.loginsets.upsert(written);
     }
-    applied.map(|()| Requeue::OnChange)
+    let look_again = pod_trouble::look_again(&observed.live.pods, now);
+    applied.map(|()| Requeue::OnChange.or_within(look_again))
 }
 
 #[cfg(test)]

@@ -30,9 +30,9 @@ pub fn compute(
         Finding::blocked(problem)
     } else {
         vec![
-            workload.readiness("login pods", loginset.spec.replicas, &live.pods),
+            workload.readiness("login pods", loginset.spec.replicas, &live.pods, now),
             workload.progress("login pods", loginset.spec.replicas),
-            Finding::degraded(pod_trouble::among(&live.pods).or_else(|| unused_lines(unused))),
+            Finding::degraded(pod_trouble::among(&live.pods, now).or_else(|| unused_lines(unused))),
         ]
     };
     LoginSetStatus {

@@ -30,7 +30,10 @@ use serde_json::json;
 
 pub use error::Error;
 
-use crate::{children::metadata::shared_by, context::Context, problem::Problem, written::apply_child};
+use crate::{
+    children::metadata::shared_by, conditions, context::Context, pod_trouble, problem::Problem,
+    written::apply_child,
+};
 
 pub const MANAGER: &str = "slurm-operator/nodeset";
 const RECHECK: Duration = Duration::from_secs(1);
@@ -123,9 +126,12 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         } else {
             problem.reason
         };
-        context
-            .events
-            .warning(nodeset.as_ref(), reason, problem.message.clone());
+        let before = nodeset.status.clone().unwrap_or_default().conditions;
+        if !conditions::say(&before, problem.reason, &problem.message) {
+            context
+                .events
+                .warning(nodeset.as_ref(), reason, problem.message.clone());
+        }
     }
     let seen = status::Seen {
         observed: &observed,
@@ -137,7 +143,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     write_status(&context, &writer, &nodeset, &seen).await?;
     shared.map_err(Error::Apply)?;
-    next(&plan, acted.failures, window.failure)
+    let look_again = pod_trouble::look_again(&read.pods, now);
+    next(&plan, acted.failures, window.failure).map(|requeue| requeue.or_within(look_again))
 }
 
 /// When to look again.

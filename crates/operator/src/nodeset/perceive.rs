@@ -39,7 +39,7 @@ pub fn perceive(
     let pods: Vec<PodFacts> = read
         .pods
         .iter()
-        .map(|pod| worker_facts(read, worker, pod))
+        .map(|pod| worker_facts(read, worker, pod, now))
         .collect();
     let spec = &read.nodeset.spec;
     let replicas = u32::try_from(spec.replicas).unwrap_or(0);
@@ -154,8 +154,11 @@ pub fn records(nodeset: &NodeSet) -> BTreeMap<NodeName, String> {
 }
 
 /// A pod with what only its NodeSet's surroundings tell of it.
-fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod) -> PodFacts {
+fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod, now: Timestamp) -> PodFacts {
     let mut facts = pod_facts(pod);
+    if facts.ready_since.is_none() {
+        facts.trouble = trouble(pod, now);
+    }
     // One that the peer made from the same is not made anew for being made by the peer.
     if worker.equal.contains(&facts.revision) {
         worker.revision.clone_into(&mut facts.revision);
@@ -299,7 +302,7 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
             .get(label::POD_PROTECT)
             .is_some_and(|value| value == "true"),
         claims: vec![],
-        trouble: if ready_since.is_some() { None } else { trouble(pod) },
+        trouble: None,
         orphan: !pod
             .owner_references()
             .iter()

@@ -52,12 +52,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         Ok(children) => apply::apply(&context, &writer, children, &observed.live)
             .await
             .map_err(Error::Apply),
-        Err(problem) => {
-            context
-                .events
-                .warning(restapi.as_ref(), problem.reason, problem.message.clone());
-            Ok(())
-        }
+        Err(_) => Ok(()),
     };
     let problem = match (&built, &applied) {
         (Err(problem), _) => Some(problem.clone()),
@@ -65,9 +60,13 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(_), Ok(())) => None,
     };
     observed.live.deployment = context.caches.deployments.get(&observe::name(&restapi));
-    let status = status::compute(&observed, problem.as_ref(), &teardown, context.clock.now());
+    let now = context.clock.now();
+    let status = status::compute(&observed, problem.as_ref(), &teardown, now);
     let before = restapi.status.clone().unwrap_or_default().conditions;
-    let trouble = pod_trouble::among(&observed.live.pods);
+    if let Err(problem) = &built {
+        context.tell_problem(restapi.as_ref(), problem.clone(), &before);
+    }
+    let trouble = pod_trouble::among(&observed.live.pods, now);
     context.tell_trouble(restapi.as_ref(), trouble, &before, &status.conditions);
     let written = writer
         .apply_status(restapi.as_ref(), &json!(restapi.status), &json!(status))
@@ -76,7 +75,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.restapis.upsert(written);
     }
-    applied.map(|()| Requeue::OnChange)
+    let look_again = pod_trouble::look_again(&observed.live.pods, now);
+    applied.map(|()| Requeue::OnChange.or_within(look_again))
 }
 
 /// Workers can be drained only as long as slurmrestd answers.

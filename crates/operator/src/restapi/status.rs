@@ -25,9 +25,9 @@ pub fn compute(
         Finding::blocked(problem)
     } else {
         vec![
-            workload.readiness(app::SLURMRESTD, restapi.spec.replicas, &live.pods),
+            workload.readiness(app::SLURMRESTD, restapi.spec.replicas, &live.pods, now),
             workload.progress(app::SLURMRESTD, restapi.spec.replicas),
-            Finding::degraded(pod_trouble::among(&live.pods)),
+            Finding::degraded(pod_trouble::among(&live.pods, now)),
         ]
     };
     findings.extend(teardown.finding());
