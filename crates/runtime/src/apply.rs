@@ -99,6 +99,11 @@ impl<K: Resource<DynamicType = ()>> Desired<K> {
         }
     }
 
+    /// Whether this is what the object was last brought to.
+    pub fn is_applied_to(&self, live: &impl ResourceExt) -> bool {
+        live.annotations().get(APPLIED_HASH) == Some(&hash(&self.value))
+    }
+
     pub fn key(&self) -> Key {
         let text = |pointer| {
             self.value

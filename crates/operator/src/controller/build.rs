@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use slurm_conf::{cgroup_conf, slurm_conf as conf};
 
 use super::{
+    observe::Live,
     publish::Chosen,
     validate::{Internal, State, Validated},
 };
@@ -74,13 +75,14 @@ pub fn build(
     controller: &Controller,
     validated: &Validated,
     chosen: &Chosen,
+    live: &Live,
 ) -> Result<Children, MergeError> {
     let daemon = match validated {
         Validated::External(_) => None,
         Validated::Internal(internal) => Some(Daemon {
             internal_service: build_internal_service(controller),
             service: build_service(controller)?,
-            stateful_set: build_stateful_set(controller, internal, chosen.rolled_hash.as_deref()),
+            stateful_set: build_restarted(controller, internal, chosen, live),
         }),
     };
     Ok(Children {
@@ -189,6 +191,24 @@ fn build_service(controller: &Controller) -> Result<Desired<Service>, MergeError
         port: keelson_api::names::service_port(user, port::SLURMCTLD),
         user,
     })?))
+}
+
+/// Pods that are replaced for another reason start with the newest files, and need no restart of their own for them.
+fn build_restarted(
+    controller: &Controller,
+    internal: &Internal,
+    chosen: &Chosen,
+    live: &Live,
+) -> Desired<StatefulSet> {
+    let set = build_stateful_set(controller, internal, chosen.rolled_hash.as_deref());
+    if live
+        .stateful_set
+        .as_ref()
+        .is_some_and(|live| set.is_applied_to(live.as_ref()))
+    {
+        return set;
+    }
+    build_stateful_set(controller, internal, chosen.configuration.restart_hash.as_deref())
 }
 
 fn build_stateful_set(

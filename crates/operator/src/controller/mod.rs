@@ -52,7 +52,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         Ok(mut validated) => publish::choose(&context, &observed, &mut validated)
             .await
             .and_then(|chosen| {
-                let children = build::build(&controller, &validated, &chosen)
+                let children = build::build(&controller, &validated, &chosen, &observed.live)
                     .map_err(|error| Problem::invalid(chain(&error)))?;
                 Ok((chosen, children))
             }),

@@ -4,9 +4,10 @@
     reason = "json! literals read better unborrowed"
 )]
 
+mod status;
+
 use std::{collections::BTreeMap, sync::Arc};
 
-use jiff::Timestamp;
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Secret},
@@ -16,14 +17,13 @@ use serde_json::{Value, json};
 
 use super::{
     build::{self, Children},
-    delivery::{Delivery, Expected},
+    delivery::Expected,
     observe::{Live, Observed},
     publish::{self, Chosen},
-    status::{self, Outcome},
     validate::{self, Validated},
 };
 
-use crate::{conditions::tests::shown, pod_trouble::tests::crashing, problem::Problem, teardown::Teardown};
+use crate::problem::Problem;
 
 fn secret(key: &str) -> Arc<Secret> {
     Arc::new(Secret {
@@ -116,7 +116,7 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
 
 fn children(observed: &Observed) -> Result<Children, Problem> {
     let (validated, chosen) = chosen(observed)?;
-    Ok(build::build(&observed.controller, &validated, &chosen).unwrap())
+    Ok(build::build(&observed.controller, &validated, &chosen, &observed.live).unwrap())
 }
 
 fn slurm_conf(observed: &Observed) -> String {
@@ -338,73 +338,34 @@ fn job_records_go_where_the_accounting_says() {
 }
 
 #[test]
-fn a_blocked_controller_says_why() {
+fn pods_that_are_replaced_anyway_need_no_restart_of_their_own() {
+    let hash_of = |observed: &Observed, running: &str| {
+        let (validated, mut chosen) = chosen(observed).unwrap();
+        chosen.rolled_hash = Some(running.into());
+        let children = build::build(&observed.controller, &validated, &chosen, &observed.live).unwrap();
+        let set = children.daemon.unwrap().stateful_set;
+        let path = "/spec/template/metadata/annotations/slinky.slurm.net~1slurm-config-hash";
+        set.value.pointer(path).unwrap().clone()
+    };
     let mut observed = observed(json!({}));
-    observed.jwt_key = None;
-    let problem = children(&observed).unwrap_err();
-    let status = status::compute(
-        &observed,
-        &Outcome::Blocked(problem),
-        &Teardown::Not,
-        Timestamp::UNIX_EPOCH,
+    let first = hash_of(&observed, "before");
+    assert_eq!(first, "restart", "there is none yet");
+
+    let (validated, mut accepted) = chosen(&observed).unwrap();
+    accepted.configuration.restart_hash = Some("before".into());
+    let children = build::build(&observed.controller, &validated, &accepted, &observed.live).unwrap();
+    let mut set = children.daemon.unwrap().stateful_set.value;
+    let hash = keelson_runtime::apply::hash(&set);
+    set["metadata"]["annotations"]["keelson.dev/applied-hash"] = json!(hash);
+    observed.live.stateful_set = Some(Arc::new(serde_json::from_value(set).unwrap()));
+    assert_eq!(hash_of(&observed, "before"), "before", "nothing else changes");
+
+    let mut changed = observed.controller.as_ref().clone();
+    changed.spec.slurmctld = serde_json::from_value(json!({ "image": "slurmctld:2" })).unwrap();
+    observed.controller = Arc::new(changed);
+    assert_eq!(
+        hash_of(&observed, "before"),
+        "restart",
+        "the image is another one"
     );
-    insta::assert_yaml_snapshot!("blocked-status", status);
-}
-
-#[test]
-fn a_leaving_controller_does_not_miss_what_went_before_it() {
-    let mut observed = observed(json!({}));
-    observed.jwt_key = None;
-    let problem = children(&observed).unwrap_err();
-    let teardown = Teardown::Waiting(vec!["NodeSet cpu".to_owned()]);
-    assert!(teardown.excuses(&problem));
-    let status = status::compute(&observed, &Outcome::Leaving, &teardown, Timestamp::UNIX_EPOCH);
-    assert_eq!(shown(&status.conditions, "Degraded")[0], "False");
-    assert_eq!(shown(&status.conditions, "Terminating")[..2], ["True", "InUse"]);
-    assert_eq!(Outcome::Leaving.problem(), None);
-}
-
-#[test]
-fn a_starting_controller_is_not_ready() {
-    let observed = observed(json!({}));
-    let (_, chosen) = chosen(&observed).unwrap();
-    let outcome = Outcome::Published {
-        chosen: &chosen,
-        delivery: Delivery::Pending,
-    };
-    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
-    insta::assert_yaml_snapshot!("starting-status", status);
-}
-
-#[test]
-fn a_slurmctld_that_ends_is_quoted() {
-    let mut observed = observed(json!({}));
-    observed.live.pods = vec![crashing("slurm-controller-0", "fatal: no")];
-    let (_, chosen) = chosen(&observed).unwrap();
-    let outcome = Outcome::Published {
-        chosen: &chosen,
-        delivery: Delivery::Refused("slurmctld ended with status 1".into()),
-    };
-    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
-    let [holds, reason, message] = shown(&status.conditions, "Degraded");
-    assert_eq!([holds, reason], ["True", "DaemonEnded"]);
-    assert!(
-        message.starts_with("pod slurm-controller-0: ") && message.ends_with("fatal: no"),
-        "{message}"
-    );
-    assert!(shown(&status.conditions, "Ready")[2].ends_with(message));
-}
-
-#[test]
-fn a_refused_configuration_is_quoted() {
-    let observed = observed(json!({}));
-    let (_, chosen) = chosen(&observed).unwrap();
-    let delivery = Delivery::Refused("fatal: Invalid node names in partition p2".into());
-    let outcome = Outcome::Published {
-        chosen: &chosen,
-        delivery,
-    };
-    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
-    insta::assert_yaml_snapshot!("refused-status", status);
-    assert_eq!(outcome.problem().unwrap().reason, "ConfigRefused");
 }

@@ -1,0 +1,87 @@
+//! What a person sees of it.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{children, chosen, observed};
+use crate::{
+    conditions::tests::shown,
+    controller::{
+        delivery::Delivery,
+        status::{self, Outcome},
+    },
+    pod_trouble::tests::crashing,
+    teardown::Teardown,
+};
+
+#[test]
+fn a_blocked_controller_says_why() {
+    let mut observed = observed(json!({}));
+    observed.jwt_key = None;
+    let problem = children(&observed).unwrap_err();
+    let status = status::compute(
+        &observed,
+        &Outcome::Blocked(problem),
+        &Teardown::Not,
+        Timestamp::UNIX_EPOCH,
+    );
+    insta::assert_yaml_snapshot!("blocked-status", status);
+}
+
+#[test]
+fn a_leaving_controller_does_not_miss_what_went_before_it() {
+    let mut observed = observed(json!({}));
+    observed.jwt_key = None;
+    let problem = children(&observed).unwrap_err();
+    let teardown = Teardown::Waiting(vec!["NodeSet cpu".to_owned()]);
+    assert!(teardown.excuses(&problem));
+    let status = status::compute(&observed, &Outcome::Leaving, &teardown, Timestamp::UNIX_EPOCH);
+    assert_eq!(shown(&status.conditions, "Degraded")[0], "False");
+    assert_eq!(shown(&status.conditions, "Terminating")[..2], ["True", "InUse"]);
+    assert_eq!(Outcome::Leaving.problem(), None);
+}
+
+#[test]
+fn a_starting_controller_is_not_ready() {
+    let observed = observed(json!({}));
+    let (_, chosen) = chosen(&observed).unwrap();
+    let outcome = Outcome::Published {
+        chosen: &chosen,
+        delivery: Delivery::Pending,
+    };
+    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
+    insta::assert_yaml_snapshot!("starting-status", status);
+}
+
+#[test]
+fn a_slurmctld_that_ends_is_quoted() {
+    let mut observed = observed(json!({}));
+    observed.live.pods = vec![crashing("slurm-controller-0", "fatal: no")];
+    let (_, chosen) = chosen(&observed).unwrap();
+    let outcome = Outcome::Published {
+        chosen: &chosen,
+        delivery: Delivery::Refused("slurmctld ended with status 1".into()),
+    };
+    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
+    let [holds, reason, message] = shown(&status.conditions, "Degraded");
+    assert_eq!([holds, reason], ["True", "DaemonEnded"]);
+    assert!(
+        message.starts_with("pod slurm-controller-0: ") && message.ends_with("fatal: no"),
+        "{message}"
+    );
+    assert!(shown(&status.conditions, "Ready")[2].ends_with(message));
+}
+
+#[test]
+fn a_refused_configuration_is_quoted() {
+    let observed = observed(json!({}));
+    let (_, chosen) = chosen(&observed).unwrap();
+    let delivery = Delivery::Refused("fatal: Invalid node names in partition p2".into());
+    let outcome = Outcome::Published {
+        chosen: &chosen,
+        delivery,
+    };
+    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
+    insta::assert_yaml_snapshot!("refused-status", status);
+    assert_eq!(outcome.problem().unwrap().reason, "ConfigRefused");
+}
