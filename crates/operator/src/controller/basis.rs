@@ -165,11 +165,17 @@ mod tests {
         Arc::new(serde_json::from_value(map).unwrap())
     }
 
+    fn conf(text: &str) -> Configuration {
+        Configuration {
+            files: BTreeMap::from([("slurm.conf".to_owned(), text.as_bytes().to_vec())]),
+            ..Configuration::default()
+        }
+    }
+
     /// The newest refused, accepted or not answered; the one before it in use.
     fn basis(active: &str, verdict: &str) -> Basis {
         let new = json!({ "slurm.conf": "MinJobAge=2" });
-        let files = BTreeMap::from([("slurm.conf".to_owned(), b"MinJobAge=2".to_vec())]);
-        let name = hash(&files);
+        let name = hash(&conf("MinJobAge=2").files);
         let report = json!({ "config": { "candidate": name, "active": active.replace("NEW", &name), "verdict": verdict } });
         let live = Live {
             config: Some(published(&new, Some(&name))),
@@ -204,6 +210,35 @@ mod tests {
         assert_eq!(age(basis.to_keep().unwrap()), keeps);
     }
 
+    /// What was refused never was in use: a change that comes a second time is as dear as it was the first time.
+    #[test]
+    fn after_a_refusal_a_change_is_measured_against_what_is_in_use() {
+        let [linear, tres] = ["select/linear", "select/cons_tres"].map(|kind| format!("SelectType={kind}\n"));
+        let basis = |standing| Basis {
+            published: conf(&format!("{tres}NoSuchParameter=1\n")),
+            in_use: Some(conf(&linear)),
+            standing,
+        };
+        let costs_jobs = |standing, candidate: &str| {
+            let steps = basis(standing).steps(&conf(candidate));
+            steps.iter().flatten().any(Step::needs_usage)
+        };
+        assert!(costs_jobs(Standing::Refused, &tres));
+        assert!(costs_jobs(Standing::Unknown, &tres));
+        assert!(!costs_jobs(Standing::Accepted, &tres));
+        assert!(!costs_jobs(Standing::Refused, &linear), "nothing but going back");
+        assert!(
+            costs_jobs(Standing::Unknown, &linear),
+            "it may have been accepted"
+        );
+        let published = format!("{tres}NoSuchParameter=1\n");
+        assert!(!costs_jobs(Standing::Unknown, &published), "it is on its way");
+        assert!(
+            costs_jobs(Standing::Refused, &published),
+            "another start would try it"
+        );
+    }
+
     #[test]
     fn what_an_earlier_operator_published_gets_the_files_that_the_pod_had() {
         let user = BTreeMap::from([
@@ -215,7 +250,7 @@ mod tests {
         assert_eq!(complete.slurm_conf(), Some("ours"));
         assert!(complete.files.contains_key("gres.conf"));
 
-        let files = BTreeMap::from([("slurm.conf".to_owned(), b"ours".to_vec())]);
+        let files = conf("ours").files;
         let of_now = published(&json!({ "slurm.conf": "ours" }), Some(&hash(&files)));
         assert_eq!(Configuration::complete(&of_now, &user).files, files);
     }
