@@ -134,9 +134,15 @@ fn to_know(findings: &[Finding]) -> Option<&'static str> {
         return Some(terminating.reason);
     }
     let ready = of(condition::READY)?;
+    // Workers that are not there because they have left do not start.
+    let tells = |reason: &str| match reason {
+        reason::AS_SPECIFIED => false,
+        reason::DRAINING => ready.holds == Holds::Yes || ready.reason == reason::STARTING,
+        _ => ready.holds == Holds::Yes,
+    };
     let progress = of(condition::PROGRESSING)
         .map(|finding| finding.reason)
-        .filter(|reason| ready.holds == Holds::Yes && *reason != reason::AS_SPECIFIED);
+        .filter(|reason| tells(reason));
     Some(progress.unwrap_or(ready.reason))
 }
 
@@ -176,7 +182,9 @@ pub mod tests {
 
     #[rstest]
     #[case::trouble(false, "Starting", "Draining", true, "Why")]
-    #[case::not_ready(false, "Starting", "Draining", false, "Starting")]
+    #[case::not_ready(false, "Starting", "RollingOut", false, "Starting")]
+    #[case::left(false, "Starting", "Draining", false, "Draining")]
+    #[case::cannot_be_built(false, "ReferenceMissing", "Draining", false, "ReferenceMissing")]
     #[case::being_changed(true, "AsSpecified", "Draining", false, "Draining")]
     #[case::paused(true, "AsSpecified", "Paused", false, "Paused")]
     #[case::at_rest(true, "External", "AsSpecified", false, "External")]

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
-use keelson_api::well_known::reason;
+use keelson_api::well_known::{container, reason};
 use kube::ResourceExt;
 
 use crate::problem::Problem;
@@ -111,12 +111,16 @@ fn held(message: String) -> Problem {
     }
 }
 
-fn of_container(container: &ContainerStatus) -> Option<Problem> {
-    if container.ready {
+fn of_container(status: &ContainerStatus) -> Option<Problem> {
+    if status.ready {
         return None;
     }
-    let name = &container.name;
-    let state = container.state.as_ref();
+    let name = &status.name;
+    // It and its daemon may make the same file at the same moment, when it starts anew and all is well.
+    if name == container::LOGFILE && status.restart_count <= 1 {
+        return None;
+    }
+    let state = status.state.as_ref();
     let waiting = state.and_then(|state| state.waiting.as_ref());
     let why = waiting.and_then(|waiting| waiting.reason.as_deref());
     if let Some(why) = why.filter(|why| !PASSING.contains(why) && *why != BACK_OFF) {
@@ -126,7 +130,7 @@ fn of_container(container: &ContainerStatus) -> Option<Problem> {
     }
     // The same words while it has just ended, waits to be started again, or was started and is not ready yet: of
     // these it has one after the other, and nothing new happens.
-    let ended = [state, container.last_state.as_ref()];
+    let ended = [state, status.last_state.as_ref()];
     let ended = ended
         .into_iter()
         .flatten()
@@ -231,6 +235,23 @@ pub mod tests {
         // One that came up has left it behind.
         container["ready"] = json!(true);
         assert_eq!(told(&json!({ "containerStatuses": [container] })), None);
+    }
+
+    #[rstest]
+    #[case::once("logfile", 1, None)]
+    #[case::again_and_again("logfile", 2, Some(reason::DAEMON_ENDED))]
+    #[case::the_daemon("slurmd", 1, Some(reason::DAEMON_ENDED))]
+    fn the_log_may_start_anew_once(
+        #[case] name: &str,
+        #[case] restarts: i32,
+        #[case] expected: Option<&str>,
+    ) {
+        let mut container = status(&json!({ "running": {} }));
+        container["name"] = json!(name);
+        container["restartCount"] = json!(restarts);
+        container["lastState"] = ended(1, "");
+        let found = told(&json!({ "containerStatuses": [container] }));
+        assert_eq!(found.map(|found| found.reason), expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Texts of the user's that end up in a file which Slurm or sshd reads: written here as the operator would write them,
 //! to see what cannot be read and what would not be used. What a user writes is used or refused, never ignored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keelson_api::{
     Accounting, Controller,
@@ -15,7 +15,7 @@ use slurm_conf::{
     node_conf,
     slurm_conf::{
         AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, SlurmConf, render_external,
-        render_read,
+        render_read, unfit_select_type,
     },
     slurmdbd_conf::{self, SlurmdbdConf, Storage},
     sshd_config,
@@ -70,6 +70,18 @@ pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report)
     includes(&path, &document, report);
     if !controller.spec.external {
         topology_file(&path, &document, &files, report);
+        if let Some(line) = unfit_select_type(&document) {
+            let origin = line.origin.as_ref().map(ToString::to_string).unwrap_or_default();
+            refuse(
+                report,
+                &path,
+                format!(
+                    "{origin}: SelectType={}: workers register by themselves, which Slurm allows with select/cons_tres alone",
+                    line.head.value
+                ),
+                "leave SelectType out",
+            );
+        }
     }
 }
 
@@ -127,6 +139,28 @@ fn nodesets(controller: &Controller, around: &Around) -> Vec<NodeSet> {
             partition: enabled.then(Partition::default),
         })
         .collect()
+}
+
+/// Files that slurm.conf includes, by one of the user's lines or by a file that it includes.
+pub fn included_names(controller: &Controller, around: &Around) -> BTreeSet<String> {
+    let files = included_files(controller, around);
+    let mut texts = vec![controller.spec.extra_conf.as_deref().unwrap_or_default()];
+    let mut names = BTreeSet::new();
+    while let Some(text) = texts.pop() {
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let includes = words
+                .next()
+                .is_some_and(|word| word.eq_ignore_ascii_case("Include"));
+            let Some(name) = words.next().filter(|_| includes) else {
+                continue;
+            };
+            if names.insert(name.to_owned()) {
+                texts.extend(files.get(name).map(String::as_str));
+            }
+        }
+    }
+    names
 }
 
 /// Files that `Include` may name: those beside slurm.conf.

@@ -138,10 +138,10 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
 
     // What waits for jobs is not shown together with what was refused before it.
     refused("NoSuchParameter=1", "NoSuchParameter")?;
-    slurm.add_conf(&installed, "MinJobAge=88\nSelectType=select/linear")?;
+    slurm.add_conf(&installed, "MinJobAge=88\nSwitchType=switch/hpe_slingshot")?;
     let said = slurm.wait_condition(CONTROLLER, "Progressing", "True", "ConfigPending")?;
-    ensure!(said.contains("SelectType would cost running jobs"), "{said}");
-    slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
+    ensure!(said.contains("SwitchType would cost running jobs"), "{said}");
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigPending")?;
     slurm.wait_condition(CONTROLLER, "Degraded", "False", "")?;
 
     slurm.add_conf(&installed, "MinJobAge=99")?;

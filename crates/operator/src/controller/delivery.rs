@@ -17,6 +17,9 @@ use crate::conditions::{Finding, Holds};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What a person hears when it is so again.
+pub const IN_USE: &str = "slurmctld runs with the newest configuration";
+
 /// What the first process of a slurmctld pod says.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -111,7 +114,7 @@ impl Delivery {
     pub fn finding(&self) -> Finding {
         let kind = condition::CONFIG_APPLIED;
         match self {
-            Self::Applied => Finding::new(kind, true, reason::AS_SPECIFIED, ""),
+            Self::Applied => Finding::new(kind, true, reason::AS_SPECIFIED, IN_USE),
             Self::Refused(words) => {
                 let message = format!("slurmctld goes on with the last good configuration; it said: {words}");
                 Finding::new(kind, false, reason::CONFIG_REFUSED, message)

@@ -15,6 +15,7 @@ mod validate;
 
 use std::{sync::Arc, time::Duration};
 
+use keelson_api::{status::Condition, well_known::condition};
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use serde_json::json;
 
@@ -22,7 +23,7 @@ use delivery::Delivery;
 pub use error::Error;
 use status::Outcome;
 
-use crate::{context::Context, pod_trouble, problem::Problem, teardown::Teardown};
+use crate::{conditions, context::Context, pod_trouble, problem::Problem, teardown::Teardown};
 
 /// A new configuration is on its way to the pod.
 const LOOK_WHILE_DELIVERED: Duration = Duration::from_secs(1);
@@ -109,8 +110,25 @@ async fn write_status(
     let before = controller.status.clone().unwrap_or_default().conditions;
     let trouble = pod_trouble::among(&observed.live.pods, now);
     context.tell_trouble(controller.as_ref(), trouble, &before, &status.conditions);
-    if let Some(problem) = outcome.problem() {
-        context.tell_problem(controller.as_ref(), problem, &before);
+    if let Some(Problem { reason, message }) = outcome.problem()
+        && !conditions::say(&before, reason, &message)
+    {
+        // That a change waits is as it should be.
+        if outcome.waits() {
+            context.events.normal(controller.as_ref(), reason, message);
+        } else {
+            context.events.warning(controller.as_ref(), reason, message);
+        }
+    }
+    let applied = |conditions: &[Condition], status: &str| {
+        let is = |known: &Condition| known.type_ == condition::CONFIG_APPLIED && known.status == status;
+        conditions.iter().any(is)
+    };
+    if applied(&before, "False") && applied(&status.conditions, "True") {
+        let note = delivery::IN_USE.to_owned();
+        context
+            .events
+            .normal(controller.as_ref(), condition::CONFIG_APPLIED, note);
     }
     let written = writer
         .apply_status(controller.as_ref(), &json!(controller.status), &json!(status))

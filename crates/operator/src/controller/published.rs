@@ -190,7 +190,8 @@ impl Step {
                 "{what} may cost running jobs, and Slurm does not say whether there are any"
             )),
             Some(usage) if !usage.jobs.is_empty() => held(format!(
-                "{what} would cost running jobs; it waits until none of {} is left",
+                "{what} would cost running jobs; it waits until none of {} is left, and every other change of slurm.conf \
+                 with it",
                 usage.jobs.len()
             )),
             Some(_) => None,

@@ -34,6 +34,12 @@ pub enum Outcome<'a> {
 }
 
 impl Outcome<'_> {
+    /// Whether the problem is only that a change has to wait for jobs.
+    pub fn waits(&self) -> bool {
+        self.problem()
+            .is_some_and(|problem| [reason::CONFIG_PENDING, reason::KEY_PENDING].contains(&problem.reason))
+    }
+
     /// What a person should hear of.
     pub fn problem(&self) -> Option<Problem> {
         match self {
@@ -98,7 +104,13 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>, now: Ti
         Finding::degraded(trouble(live, chosen, delivery, now)),
     ];
     if !controller.spec.external {
-        findings.push(delivery.finding());
+        // What slurmctld has is not the newest while that one waits.
+        findings.push(match &chosen.held {
+            Some(Problem { reason, message }) => {
+                Finding::new(condition::CONFIG_APPLIED, false, reason, message.clone())
+            }
+            None => delivery.finding(),
+        });
     }
     findings
 }

@@ -9,7 +9,10 @@ use keelson_api::{
 };
 use slurm_conf::{
     catalogue::File,
-    slurm_conf::{AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf},
+    slurm_conf::{
+        AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf,
+        unfit_select_type,
+    },
     syntax::parse,
     topology,
 };
@@ -163,7 +166,7 @@ fn internal(
         extra_conf,
         included_files: texts,
     };
-    if let Some(problem) = missing_file(&conf, &user_files) {
+    if let Some(problem) = unusable(&conf, &user_files) {
         return Err(problem);
     }
     Ok(Validated::Internal(Box::new(Internal {
@@ -178,14 +181,23 @@ fn internal(
     })))
 }
 
-/// slurmctld waits a minute for a file that is not there and then ends; only what lies elsewhere in its image is out of our sight.
-fn missing_file(conf: &SlurmConf, user_files: &BTreeMap<String, Vec<u8>>) -> Option<Problem> {
+/// What no slurmctld runs with. It waits a minute for a file that is not there and then ends; only what lies elsewhere in its image
+/// is out of our sight.
+fn unusable(conf: &SlurmConf, user_files: &BTreeMap<String, Vec<u8>>) -> Option<Problem> {
     // What cannot be read is told with the reason when the file is rendered.
     let document = parse(File::Slurm, &conf.extra_conf, &conf.included_files).ok()?;
     if let Some((origin, file)) = document.includes.iter().find(|(_, file)| !file.starts_with('/')) {
         return Some(Problem::missing(format!(
             "spec.extraConf {origin}: Include {file}: no ConfigMap of spec.configFileRefs has a file of this name; add it there, or \
              take the line away"
+        )));
+    }
+    if let Some(line) = unfit_select_type(&document) {
+        let origin = line.origin.as_ref().map(ToString::to_string).unwrap_or_default();
+        return Some(Problem::invalid(format!(
+            "spec.extraConf {origin}: SelectType={}: workers register by themselves, which Slurm allows with select/cons_tres alone; \
+             take the line away",
+            line.head.value
         )));
     }
     let (plugin, files) = topology::plugin_without_file(&document, |file| user_files.contains_key(file))?;

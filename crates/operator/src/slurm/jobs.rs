@@ -67,15 +67,22 @@ fn by_node(jobs: &[Job]) -> BTreeMap<NodeName, Work> {
     nodes
 }
 
+/// A job without a limit ends after a year, as Slurm tells it; that is no end to wait for.
+const NO_END: SignedDuration = SignedDuration::from_hours(365 * 24);
+
 fn end(job: &Job) -> Option<Timestamp> {
-    match job.time_limit {
+    let end = match job.time_limit {
         NoVal::Infinite => None,
         NoVal::Number(minutes) => {
             let limit = SignedDuration::from_mins(i64::try_from(minutes).unwrap_or(i64::MAX / 60));
             job.start_time?.checked_add(limit).ok()
         }
         NoVal::Unset => job.end_time,
-    }
+    };
+    end.filter(|end| {
+        job.start_time
+            .is_none_or(|start| end.duration_since(start) < NO_END)
+    })
 }
 
 /// A list that cannot be read names nobody: the node itself still says that it is busy.

@@ -255,6 +255,12 @@ fn of<'a>(field: &str, encoded: Result<&'a str, ValueError>) -> Result<&'a str, 
     })
 }
 
+/// A `SelectType` with which no worker can register: slurmctld refuses `MaxNodeCount` beside it.
+pub fn unfit_select_type(document: &Document) -> Option<&Statement> {
+    let last = document.all("SelectType").last()?;
+    (!last.head.value.eq_ignore_ascii_case("select/cons_tres")).then_some(last)
+}
+
 fn host_value(host: &ControllerHost) -> Result<String, Error> {
     let hostname = name("a controller's name", &host.name)?;
     Ok(match &host.address {

@@ -117,11 +117,10 @@ fn config_files(controller: &Controller, around: &Around, report: &mut Report) {
         }
         match around.config_map(&reference.name) {
             Lookup::Found(files) => {
-                report.extend(config_file_keys(
-                    index,
-                    reference,
-                    files.keys().map(String::as_str),
-                ));
+                let included = conf::included_names(controller, around);
+                let alone = files.keys().map(String::as_str);
+                let alone = alone.filter(|file| !included.contains(*file));
+                report.extend(config_file_keys(index, reference, alone));
                 keys(&path.index(index), controller, &reference.name, files, report);
             }
             Lookup::Missing => refuse(

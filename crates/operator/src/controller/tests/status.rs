@@ -11,6 +11,7 @@ use crate::{
         status::{self, Outcome},
     },
     pod_trouble::tests::crashing,
+    problem::Problem,
     teardown::Teardown,
 };
 
@@ -84,4 +85,29 @@ fn a_refused_configuration_is_quoted() {
     let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
     insta::assert_yaml_snapshot!("refused-status", status);
     assert_eq!(outcome.problem().unwrap().reason, "ConfigRefused");
+}
+
+#[test]
+fn a_change_that_waits_is_not_in_use() {
+    let observed = observed(json!({}));
+    let (_, mut chosen) = chosen(&observed).unwrap();
+    chosen.held = Some(Problem {
+        reason: "ConfigPending",
+        message: "SwitchType would cost running jobs".into(),
+    });
+    let outcome = Outcome::Published {
+        chosen: &chosen,
+        delivery: Delivery::Applied,
+    };
+    let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
+    for kind in ["ConfigApplied", "Progressing"] {
+        let [holds, reason, message] = shown(&status.conditions, kind);
+        assert_eq!(holds == "True", kind == "Progressing");
+        assert_eq!(
+            [reason, message],
+            ["ConfigPending", "SwitchType would cost running jobs"]
+        );
+    }
+    assert_eq!(shown(&status.conditions, "Degraded")[0], "False");
+    assert!(outcome.waits(), "an event that warns of nothing");
 }
