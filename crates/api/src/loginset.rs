@@ -35,9 +35,7 @@ use crate::status::{Condition, Endpoint};
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn = r#"{"name": "DESIRED", "type": "integer", "jsonPath": ".spec.replicas"}"#,
     printcolumn = r#"{"name": "REPLICAS", "type": "integer", "jsonPath": ".status.replicas"}"#,
-    printcolumn = r#"{"name": "READY", "type": "integer", "jsonPath": ".status.readyReplicas"}"#,
     printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[schemars(extend("x-kubernetes-validations" = [
