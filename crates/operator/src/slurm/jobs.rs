@@ -71,18 +71,20 @@ fn by_node(jobs: &[Job]) -> BTreeMap<NodeName, Work> {
 const NO_END: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 fn end(job: &Job) -> Option<Timestamp> {
-    let end = match job.time_limit {
+    end_of(job.time_limit, job.start_time, job.end_time)
+}
+
+/// `told` is the end that Slurm tells, for a job whose limit it does not.
+fn end_of(limit: NoVal, start: Option<Timestamp>, told: Option<Timestamp>) -> Option<Timestamp> {
+    let end = match limit {
         NoVal::Infinite => None,
         NoVal::Number(minutes) => {
             let limit = SignedDuration::from_mins(i64::try_from(minutes).unwrap_or(i64::MAX / 60));
-            job.start_time?.checked_add(limit).ok()
+            start?.checked_add(limit).ok()
         }
-        NoVal::Unset => job.end_time,
+        NoVal::Unset => told,
     };
-    end.filter(|end| {
-        job.start_time
-            .is_none_or(|start| end.duration_since(start) < NO_END)
-    })
+    end.filter(|end| start.is_none_or(|start| end.duration_since(start) < NO_END))
 }
 
 /// A list that cannot be read names nobody: the node itself still says that it is busy.
@@ -92,4 +94,26 @@ fn names(list: &str) -> Vec<NodeName> {
         .into_iter()
         .map(NodeName)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const YEAR: u64 = 365 * 24 * 60;
+
+    #[rstest]
+    #[case::limited(NoVal::Number(60), None, Some(60))]
+    #[case::unlimited(NoVal::Infinite, Some(YEAR), None)]
+    #[case::unlimited_as_a_year(NoVal::Number(YEAR), None, None)]
+    #[case::told(NoVal::Unset, Some(60), Some(60))]
+    #[case::a_year_is_told(NoVal::Unset, Some(YEAR), None)]
+    #[case::not_told(NoVal::Unset, None, None)]
+    fn a_year_is_no_end(#[case] limit: NoVal, #[case] told: Option<u64>, #[case] expected: Option<u64>) {
+        let at = |minutes: u64| Timestamp::from_second(i64::try_from(minutes * 60).unwrap()).unwrap();
+        let start = Some(Timestamp::UNIX_EPOCH);
+        assert_eq!(end_of(limit, start, told.map(at)), expected.map(at));
+    }
 }
