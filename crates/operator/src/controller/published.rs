@@ -62,7 +62,8 @@ pub enum Decision {
 
 /// Decides for every configuration that slurmctld may have. The likeliest comes first, and says whether it restarts.
 pub fn decide(steps: &[Option<Step>], usage: Option<&Usage>) -> Decision {
-    let mut all = (Vec::<Statement>::new(), Vec::<String>::new());
+    let mut all_retained: Vec<Statement> = Vec::new();
+    let mut waiting = Vec::new();
     let mut restarts = false;
     for (i, step) in steps.iter().enumerate() {
         let Some(step) = step else { continue };
@@ -70,22 +71,23 @@ pub fn decide(steps: &[Option<Step>], usage: Option<&Usage>) -> Decision {
             Decision::Publish {
                 retained,
                 restart,
-                waiting,
+                waiting: why,
             } => {
                 restarts |= restart && i == 0;
-                let new = |known: &Statement| !all.0.iter().any(|kept| kept.head == known.head);
-                let new: Vec<Statement> = retained.into_iter().filter(new).collect();
-                all.0.extend(new);
-                all.1.extend(waiting);
+                for statement in retained {
+                    if !all_retained.iter().any(|kept| kept.head == statement.head) {
+                        all_retained.push(statement);
+                    }
+                }
+                waiting.extend(why);
             }
             hold @ Decision::Hold(_) => return hold,
         }
     }
-    let (retained, mut waiting) = all;
     waiting.sort();
     waiting.dedup();
     Decision::Publish {
-        retained,
+        retained: all_retained,
         restart: restarts,
         waiting,
     }
