@@ -43,7 +43,9 @@ pub fn kill_pod(name: &str, uid: &str) -> Result<()> {
         // One may have ended by itself meanwhile.
         let _ = run(Command::new("kill").arg("-9").args(&processes));
     }
-    kubectl(&[HOME, "delete", "pod", name, "--grace-period=0", "--force"]).map(drop)
+    // Another test may kill the same operator in this moment; killed it is then, too.
+    let gone = ["--grace-period=0", "--force", "--ignore-not-found"];
+    kubectl(&[&[HOME, "delete", "pod", name], &gone[..]].concat()).map(drop)
 }
 
 /// The operator's processes in a pod. The nodes of the test cluster share the machine's process table with us.
