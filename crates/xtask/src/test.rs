@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use testbed::binaries::{self, Binaries};
 use testbed::cache::{Cache, Key};
-use testbed::cluster::Cluster;
+use testbed::cluster::{Cluster, State};
+use testbed::layout::Layout;
 use testbed::progress::Progress;
 use testbed::{command, image};
 
@@ -61,7 +62,10 @@ const LONG: &str = "test(/soak/)";
 const OF_PARTS: &str = "binary(/^real_/)";
 
 /// How many tests run at once where they wait more than they work; `.config/nextest.toml` says how many of which.
-const AT_ONCE: &str = "--test-threads=7";
+const AT_ONCE: &str = "--test-threads=8";
+
+/// Machines of a test cluster: one more than the loss of one leaves work for.
+const NODES: u8 = 3;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let progress = Progress::new(options.verbose);
@@ -90,7 +94,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             None => Ok(()),
         }
     })?;
-    // One run: some tests have the cluster to themselves, and meanwhile there is room for parts.
+    // One run: tests of the cluster wait more than they work, and meanwhile there is room for parts.
     let runs = match (wanted(Tier::Parts), wanted(Tier::Cluster)) {
         (true, true) => Some((
             "Parts, Cluster",
@@ -205,7 +209,7 @@ fn with_parts(cache: &Cache, progress: &Progress, runner: &mut Command) -> Resul
     Ok(())
 }
 
-/// Runs tests with a cluster at hand, which is taken away afterwards.
+/// Runs tests with clusters at hand, which are taken away afterwards.
 fn with_cluster(
     cache: &Cache,
     progress: &Progress,
@@ -221,52 +225,62 @@ fn with_cluster(
     testbed::host::require(cache)?;
     // Before this checkout's own programs, as above.
     let previous = previous::build(cache, progress)?;
-    let running = cluster::start(progress, &options.name, 3, 0, build)?;
-    running.import(progress, &[previous.archive])?;
+    let shared = provide(progress, &options.name, build)?;
+    // Tests that need a cluster for themselves start this one; here it may be from a former run.
+    let alone = format!("{}-alone", options.name);
+    if testbed::cluster::state(&Layout::of(&alone)?)? != State::Absent {
+        provide(progress, &alone, build)?;
+    }
     // A login node is tried as its users do.
     let log = cache.root().join("logs/apt.log");
     testbed::host::ensure_packages(progress, &log, &["openssh-client"])?;
-    let helm_3 = binaries::helm_3(cache, progress)?;
-    runner
-        .env("KEELSON_TEST_HELM_3", helm_3)
-        .env("KEELSON_TEST_PREVIOUS", previous.files);
-    let target = slurm::Target::testbed(&running).with_operator(build)?;
-    let result = slurm::install(&target, progress)
-        .and_then(|()| on_cluster(runner, &running, &filter(base, options), options, build));
-    if result.is_err() {
-        // What a person would look at first; the cluster may be gone before they can.
-        dump(&running);
+    if options.quick {
+        runner.env("KEELSON_TEST_QUICK", "1");
     }
-    if !options.keep {
-        progress.step("taking the test cluster away", |_| {
-            testbed::cluster::down(&options.name)
-        })?;
+    let mut result = runner
+        .args([AT_ONCE, "-E", &filter(base, options)])
+        .env("KEELSON_TEST_CLUSTER", &options.name)
+        .env("KEELSON_TEST_CLUSTER_ALONE", &alone)
+        .env("KEELSON_TEST_NODES", NODES.to_string())
+        .env("KEELSON_TEST_HELM_3", binaries::helm_3(cache, progress)?)
+        .env("KEELSON_TEST_PREVIOUS", previous.files)
+        .env("KEELSON_TEST_PREVIOUS_IMAGES", previous.archive)
+        .env("KEELSON_TEST_PROGRAM", workspace::keelson(build)?)
+        .env("KEELSON_XTASK", workspace::program()?)
+        .env("KUBECONFIG", shared.layout().kubeconfig())
+        .check();
+    for name in [&options.name, &alone] {
+        let layout = Layout::of(name)?;
+        if testbed::cluster::state(&layout)? == State::Absent {
+            continue;
+        }
+        // The tests ran with exactly the permissions that the charts give; a call that these refused shows in no test.
+        result = result.and_then(|()| audit::nothing_was_forbidden(&layout));
+        if result.is_err() {
+            // What a person would look at first; the cluster may be gone before they can.
+            dump(name);
+        }
+        if !options.keep {
+            progress.step(&format!("taking cluster {name} away"), |_| {
+                testbed::cluster::down(name)
+            })?;
+        }
     }
     result
 }
 
-fn on_cluster(
-    mut runner: Command,
-    running: &Cluster,
-    filter: &str,
-    options: &Options,
-    build: Build,
-) -> Result<()> {
-    if options.quick {
-        runner.env("KEELSON_TEST_QUICK", "1");
-    }
-    runner
-        .args([AT_ONCE, "-E", filter])
-        .env("KEELSON_TEST_CLUSTER", &options.name)
-        .env("KEELSON_XTASK", workspace::program()?)
-        .env("KEELSON_TEST_PROGRAM", workspace::keelson(build)?)
-        .env("KUBECONFIG", running.layout().kubeconfig())
-        .check()?;
-    // The tests ran with exactly the permissions that the charts give; a call that these refused shows in no test.
-    audit::nothing_was_forbidden(running.layout())
+/// A cluster with this checkout's operator and the quick start's Slurm, whatever was there before.
+fn provide(progress: &Progress, name: &str, build: Build) -> Result<Cluster> {
+    let running = cluster::start(progress, name, NODES, 0, build)?;
+    slurm::install(&slurm::Target::testbed(&running).with_operator(build)?, progress)?;
+    Ok(running)
 }
 
-fn dump(cluster: &Cluster) {
+fn dump(name: &str) {
+    let cluster = match Cluster::open(name) {
+        Ok(cluster) => cluster,
+        Err(error) => return eprintln!("--- cluster {name}: {error:#}"),
+    };
     for words in [
         &["get", "pods,nodes", "--all-namespaces", "--output=wide"][..],
         &["get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"],
@@ -279,7 +293,7 @@ fn dump(cluster: &Cluster) {
             "--prefix",
         ],
     ] {
-        eprintln!("--- kubectl {}", words.join(" "));
+        eprintln!("--- cluster {name}: kubectl {}", words.join(" "));
         let _ = cluster.kubectl().args(words).status();
     }
 }

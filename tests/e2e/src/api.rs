@@ -29,7 +29,7 @@ fn connect() -> Result<(Runtime, Client)> {
         .enable_all()
         .build()?;
     // By its files alone: a test may have taken parts of the cluster away.
-    let kubeconfig = Kubeconfig::read_from(Layout::of(&crate::cluster_name()?)?.kubeconfig())?;
+    let kubeconfig = Kubeconfig::read_from(Layout::of(crate::cluster_name()?)?.kubeconfig())?;
     let client = wait(&runtime, async {
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         Ok(Client::try_from(config)?)

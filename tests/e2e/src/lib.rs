@@ -1,14 +1,17 @@
-//! What end-to-end tests share: the test cluster, a namespace per test, and waiting for things to come true.
+//! What end-to-end tests share: the test clusters, a namespace per test, and waiting for things to come true.
 //!
-//! `cargo xtask test` starts the cluster and names it in `KEELSON_TEST_CLUSTER`; by hand, start one with
-//! `cargo xtask up --name test` and set the variable yourself.
+//! `cargo xtask test` starts the cluster that most tests share and names it in `KEELSON_TEST_CLUSTER`. Tests that take away what
+//! others stand on have another for themselves, which the first of them starts.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use testbed::Cluster;
+use testbed::cluster::{self, State};
+use testbed::layout::Layout;
 
 pub mod api;
 pub mod audit;
@@ -30,14 +33,42 @@ pub fn tools_image() -> String {
 /// How long things may take on a busy machine before a test gives up.
 pub const PATIENCE: Duration = Duration::from_mins(3);
 
-/// The cluster that the tests run on.
+/// The cluster that this test runs on.
 pub fn cluster() -> Result<Cluster> {
-    Cluster::open(&cluster_name()?)
+    Cluster::open(cluster_name()?)
 }
 
-fn cluster_name() -> Result<String> {
-    std::env::var("KEELSON_TEST_CLUSTER")
-        .context("KEELSON_TEST_CLUSTER is not set: run these tests with `cargo xtask test --tier cluster`")
+/// Its name. A cluster for tests that run alone is started, or healed, by the first question of a test.
+pub fn cluster_name() -> Result<&'static str> {
+    static NAME: OnceLock<Result<String>> = OnceLock::new();
+    let name = NAME.get_or_init(|| {
+        if !runs_alone() {
+            return variable("KEELSON_TEST_CLUSTER");
+        }
+        let name = variable("KEELSON_TEST_CLUSTER_ALONE")?;
+        if cluster::state(&Layout::of(&name)?)? != State::Running {
+            let nodes = variable("KEELSON_TEST_NODES")?;
+            let mut up = xtask()?;
+            up.args(["up", "--name", &name, "--nodes", &nodes]);
+            if std::env::var_os("KEELSON_TEST_QUICK").is_some() {
+                up.arg("--quick");
+            }
+            run(&mut up)?;
+        }
+        Ok(name)
+    });
+    name.as_deref().map_err(|error| anyhow!("{error:#}"))
+}
+
+/// Whether `.config/nextest.toml` lets no other test run on the same cluster.
+fn runs_alone() -> bool {
+    std::env::var("NEXTEST_TEST_GROUP").is_ok_and(|group| group == "alone")
+}
+
+/// What the runner of the tests has set.
+pub fn variable(name: &str) -> Result<String> {
+    std::env::var(name)
+        .with_context(|| format!("{name} is not set: run these tests with `cargo xtask test --tier cluster`"))
 }
 
 /// Runs kubectl and returns what it printed. For what only it does; what is asked over and over goes through [`api`] and

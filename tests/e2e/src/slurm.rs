@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{Namespace, api, cluster, eventually, kubectl, run};
+use crate::{Namespace, api, cluster, cluster_name, eventually, kubectl, run};
 
 /// The chart under test.
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm");
@@ -349,7 +349,7 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        let Ok(name) = std::env::var("KEELSON_TEST_CLUSTER") else {
+        let Ok(name) = cluster_name() else {
             return;
         };
         // Tests end with an error, not with a panic, so this is printed always; the runner shows it when they fail.

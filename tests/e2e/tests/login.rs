@@ -36,6 +36,10 @@ impl Visitor {
 
     /// `ssh` to a login pod that is there to stay, with host keys learnt at the first contact and insisted on ever after.
     fn command(&self, command: &str) -> Result<Command> {
+        self.command_with(&[], command)
+    }
+
+    fn command_with(&self, options: &[&str], command: &str) -> Result<Command> {
         let slurm = self.slurm.as_ref().context("nowhere to go")?;
         let pods = slurm.get(&["pods", &format!("--selector={LOGIN}")])?;
         let address = pods
@@ -58,6 +62,8 @@ impl Visitor {
             "-o",
             "HostKeyAlias=login",
         ])
+        // What ssh is told first counts.
+        .args(options)
         .args(["-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes"])
         .args(["-o", &format!("UserKnownHostsFile={}", file("known"))])
         .args(["-o", "ConnectTimeout=5", &format!("root@{address}"), command]);
@@ -92,6 +98,20 @@ fn users_come_in_by_ssh_and_work_and_are_not_thrown_out() -> Result<()> {
         "control plane, accounting, login and a recorded job {:.1} s after helm install",
         begun.elapsed().as_secs_f32()
     );
+
+    // Whichever of its keys a client trusts, the host proves that it has it.
+    for algorithm in ["rsa-sha2-512", "ecdsa-sha2-nistp256", "ssh-ed25519"] {
+        let insists = format!("HostKeyAlgorithms={algorithm}");
+        let other = [
+            "-o",
+            &insists,
+            "-o",
+            "UserKnownHostsFile=/dev/null",
+            "-o",
+            "StrictHostKeyChecking=no",
+        ];
+        run(&mut visitor.command_with(&other, "true")?).context(algorithm)?;
+    }
 
     // Somebody is at work while the pod is replaced.
     let before = slurm.pods(LOGIN)?;

@@ -1,12 +1,13 @@
 //! The quick start's Slurm: a user's job runs.
 
 use anyhow::{Result, ensure};
-use e2e::{get, run, xtask};
+use e2e::{cluster_name, get, run, xtask};
 use serde_json::Value;
 
 fn login(words: &[&str]) -> Result<String> {
-    let name = std::env::var("KEELSON_TEST_CLUSTER")?;
-    run(xtask()?.args(["shell", "--name", &name, "--"]).args(words))
+    run(xtask()?
+        .args(["shell", "--name", cluster_name()?, "--"])
+        .args(words))
 }
 
 #[test]

@@ -10,9 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::slurm::{SMALL, Slurm};
 use e2e::standing::{Standing, all_settled};
-use e2e::{Namespace, audit, cluster, eventually, get, run};
+use e2e::{Namespace, audit, cluster, eventually, get, run, variable};
 use serde_json::{Value, json};
 use testbed::image;
+use testbed::progress::Progress;
 
 const HOME: &str = "--namespace=slurm-operator";
 const OPERATOR: &str = "slurm-operator";
@@ -87,9 +88,7 @@ impl Drop for Restored {
 }
 
 fn previous_files() -> Result<PathBuf> {
-    std::env::var_os("KEELSON_TEST_PREVIOUS")
-        .map(PathBuf::from)
-        .context("KEELSON_TEST_PREVIOUS is not set: run with `cargo xtask test --tier cluster`")
+    variable("KEELSON_TEST_PREVIOUS").map(PathBuf::from)
 }
 
 /// The previous landing's quick start with its own images.
@@ -199,6 +198,8 @@ fn helm(slurm: &Slurm, words: &[&str]) -> Result<()> {
 fn a_cluster_of_the_previous_landing_goes_over_and_back_as_it_runs() -> Result<()> {
     let (this, previous) = (Landing::this(), Landing::previous()?);
     let restored = Restored;
+    let images = PathBuf::from(variable("KEELSON_TEST_PREVIOUS_IMAGES")?);
+    cluster()?.import(&Progress::lines(), &[images])?;
     // Not with the values that are there: its chart may not know them yet.
     previous.install("--reset-values")?;
     let slurm = previous_cluster()?;

@@ -2,12 +2,14 @@
 
 use keelson_runtime::{ReconcileError, Retry, apply, contents};
 
+use super::host_keys;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read what the LoginSet refers to")]
     Observe(#[from] contents::Error),
     #[error("cannot make SSH host keys")]
-    HostKeys(#[source] ssh_key::Error),
+    HostKeys(#[source] host_keys::Error),
     #[error("making SSH host keys was stopped")]
     HostKeysAborted(#[source] tokio::task::JoinError),
     #[error("cannot apply a child")]

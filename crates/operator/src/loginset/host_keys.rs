@@ -1,29 +1,38 @@
 //! SSH host keys: made once and kept, so that users are not warned of a changed host.
 
+use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
+use aws_lc_rs::rsa::{KeyPair, KeySize};
 use keelson_api::well_known::file;
+use pkcs8::der::Decode as _;
 use ssh_key::{
-    Algorithm, EcdsaCurve, LineEnding, PrivateKey,
-    private::{KeypairData, RsaKeypair},
+    Algorithm, EcdsaCurve, LineEnding, Mpint, PrivateKey,
+    private::{KeypairData, RsaKeypair, RsaPrivateKey},
+    public::RsaPublicKey,
     rand_core::OsRng,
 };
 
 /// OpenSSH's own choice for new RSA keys.
-const RSA_BITS: usize = 3_072;
+const RSA_SIZE: KeySize = KeySize::Rsa3072;
 
 /// Files by name: the private halves and the public ones.
 pub type Files = Vec<(String, String)>;
 
-/// Takes seconds of computing: not for an async task.
-pub fn generate(comment: &str) -> Result<Files, ssh_key::Error> {
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("an RSA key could not be made")]
+    Rsa(#[from] aws_lc_rs::error::Unspecified),
+    #[error("an RSA key could not be read")]
+    Der(#[from] pkcs8::der::Error),
+    #[error(transparent)]
+    Ssh(#[from] ssh_key::Error),
+}
+
+/// Takes a good part of a second of computing: not for an async task.
+pub fn generate(comment: &str) -> Result<Files, Error> {
     let [rsa, ecdsa, ed25519] = file::SSH_HOST_KEYS;
     let keys = [
-        (
-            rsa,
-            PrivateKey::new(
-                KeypairData::Rsa(RsaKeypair::random(&mut OsRng, RSA_BITS)?),
-                comment,
-            )?,
-        ),
+        (rsa, PrivateKey::new(KeypairData::Rsa(rsa_keypair()?), comment)?),
         (
             ecdsa,
             PrivateKey::random(
@@ -45,4 +54,24 @@ pub fn generate(comment: &str) -> Result<Files, ssh_key::Error> {
         ));
     }
     Ok(files)
+}
+
+/// By the library that does our TLS: the search for primes in pure Rust takes a hundred times as long.
+fn rsa_keypair() -> Result<RsaKeypair, Error> {
+    let der: Pkcs8V1Der<'static> = KeyPair::generate(RSA_SIZE)?.as_der()?;
+    let outer = pkcs8::PrivateKeyInfo::from_der(der.as_ref())?;
+    let key = pkcs1::RsaPrivateKey::from_der(outer.private_key)?;
+    let number = |uint: pkcs1::UintRef<'_>| Mpint::from_positive_bytes(uint.as_bytes());
+    Ok(RsaKeypair {
+        public: RsaPublicKey {
+            e: number(key.public_exponent)?,
+            n: number(key.modulus)?,
+        },
+        private: RsaPrivateKey {
+            d: number(key.private_exponent)?,
+            iqmp: number(key.coefficient)?,
+            p: number(key.prime1)?,
+            q: number(key.prime2)?,
+        },
+    })
 }
