@@ -328,6 +328,25 @@ async fn a_refused_token_is_made_again_with_the_other_key() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_key_that_slurm_changes_between_two_tries_is_found() -> Result<()> {
+    let signer = signer("old");
+    signer.rotate(b"new".to_vec().into());
+    let new = secrecy::ExposeSecret::expose_secret(&signer.token()?).to_owned();
+    // The new key is refused, and is the right one when the old one is.
+    let (address, log) = serve(move |line, token, before| match before {
+        0 | 1 => Act::Say(401, "Authentication failure".into()),
+        _ if token != new => Act::Say(401, "Authentication failure".into()),
+        _ if is_document(line) => describe(),
+        _ => Act::Say(200, NODES.into()),
+    })
+    .await?;
+    let client = Client::new(options(&address, &signer)?)?;
+    client.nodes(None).await?;
+    assert_eq!(log.lock().unwrap().len(), 4);
+    Ok(())
+}
+
+#[tokio::test]
 async fn without_a_good_key_the_error_says_so_and_shows_no_secret() -> Result<()> {
     let (address, _) = serve(|_, _, _| Act::Say(401, "Authentication failure".into())).await?;
     let signer = signer("hunter2");

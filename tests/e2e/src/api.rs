@@ -8,6 +8,7 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::{LazyLock, mpsc};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use http::{Method, Request};
@@ -109,6 +110,9 @@ pub fn patch(namespace: &str, object: &str, change: &Value) -> Result<()> {
     .map(drop)
 }
 
+/// How long the API server may take for an answer.
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+
 async fn send(
     client: Client,
     method: Method,
@@ -117,9 +121,10 @@ async fn send(
     body: Vec<u8>,
 ) -> Result<String> {
     let request = Request::builder().method(method).uri(path);
-    let response = client
-        .send(request.header("content-type", content).body(Body::from(body))?)
-        .await?;
+    let request = request.header("content-type", content).body(Body::from(body))?;
+    let response = tokio::time::timeout(LIMIT, client.send(request))
+        .await
+        .context("no answer")??;
     let status = response.status();
     let body = response.into_body().collect_bytes().await?;
     let body = String::from_utf8_lossy(&body).into_owned();

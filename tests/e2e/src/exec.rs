@@ -83,7 +83,9 @@ async fn start(client: Client, path: String) -> Result<String> {
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
         .header("sec-websocket-protocol", "v4.channel.k8s.io")
         .body(Body::from(Vec::new()))?;
-    let response = client.send(request).await?;
+    let response = tokio::time::timeout(api::LIMIT, client.send(request))
+        .await
+        .context("no answer")??;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         let body = response.into_body().collect_bytes().await?;
         anyhow::bail!("{}", api::refusal(&String::from_utf8_lossy(&body)));

@@ -1,11 +1,12 @@
 //! A Slurm of the test's own: the charts' release `slurm` in a namespace that goes away with the test.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{Namespace, api, cluster, cluster_name, eventually, kubectl, run};
+use crate::{Namespace, api, cluster, cluster_name, eventually, eventually_within, kubectl, run};
 
 /// The chart under test.
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm");
@@ -112,6 +113,13 @@ impl Slurm {
         self.space.exec_in("slurm-controller-0", "slurmctld", words)
     }
 
+    /// The same for what may be said twice. slurmctld does not answer in the moment in which it starts or takes a configuration in.
+    pub fn ask(&self, words: &[&str]) -> Result<String> {
+        eventually_within(Duration::from_secs(30), "an answer of slurmctld", || {
+            self.controller(words)
+        })
+    }
+
     /// Waits until exactly these many workers are idle.
     pub fn wait_idle(&self, count: usize) -> Result<Vec<String>> {
         eventually(&format!("{count} idle workers"), || {
@@ -150,9 +158,10 @@ impl Slurm {
     /// Lets the jobs of [`Slurm::hold`] on this node end.
     pub fn open(&self, node: &str) -> Result<()> {
         let pod = self.pod_of(node)?;
-        self.space
-            .exec_in(&pod, "slurmd", &["touch", "/tmp/open"])
-            .map(drop)
+        eventually("a word to the job", || {
+            self.space.exec_in(&pod, "slurmd", &["touch", "/tmp/open"])
+        })
+        .map(drop)
     }
 
     /// Watches for a while that nothing happens to a worker and its job.
@@ -163,7 +172,7 @@ impl Slurm {
             ensure!(found == Some(uid), "pod of {node} was {uid} and is {found:?}");
             let state = self.job_state(job)?;
             ensure!(state == "RUNNING", "job {job} on {node} is {state}");
-            std::thread::sleep(std::time::Duration::from_millis(500));
+            std::thread::sleep(Duration::from_millis(500));
         }
         Ok(())
     }
@@ -181,7 +190,7 @@ impl Slurm {
     pub fn node_reason(&self, node: &str) -> Result<String> {
         let words = ["sinfo", "--noheader", "--nodes", node, "--format=%E"];
         Ok(self
-            .controller(&words)?
+            .ask(&words)?
             .lines()
             .next()
             .unwrap_or_default()
@@ -227,13 +236,13 @@ impl Slurm {
 
     /// One field of `scontrol show job`.
     pub fn job_field(&self, job: &str, field: &str) -> Result<String> {
-        let shown = self.controller(&["scontrol", "--oneliner", "show", "job", job])?;
+        let shown = self.ask(&["scontrol", "--oneliner", "show", "job", job])?;
         field_of(&shown, field).with_context(|| format!("job {job} has no {field}: {shown}"))
     }
 
     /// One field of `scontrol show node`.
     pub fn node_field(&self, node: &str, field: &str) -> Result<String> {
-        let shown = self.controller(&["scontrol", "--oneliner", "show", "node", node])?;
+        let shown = self.ask(&["scontrol", "--oneliner", "show", "node", node])?;
         field_of(&shown, field).with_context(|| format!("node {node} has no {field}: {shown}"))
     }
 
@@ -313,7 +322,7 @@ impl Slurm {
 
     /// One setting as slurmctld has it now.
     pub fn setting(&self, name: &str) -> Result<String> {
-        let shown = self.controller(&["scontrol", "show", "config"])?;
+        let shown = self.ask(&["scontrol", "show", "config"])?;
         shown
             .lines()
             .filter_map(|line| line.split_once('='))
@@ -332,6 +341,16 @@ impl Slurm {
 
     /// Waits for a condition of an object and returns its message.
     pub fn wait_condition(&self, object: &str, kind: &str, status: &str, reason: &str) -> Result<String> {
+        self.wait_told(object, [kind, status, reason], &[])
+    }
+
+    /// Waits for a condition (type, status, reason) with these words in its message: one reason may be told of in several ways.
+    pub fn wait_told(
+        &self,
+        object: &str,
+        [kind, status, reason]: [&str; 3],
+        words: &[&str],
+    ) -> Result<String> {
         eventually(
             &format!("{object}: {kind}={status} for the reason {reason}"),
             || {
@@ -341,7 +360,9 @@ impl Slurm {
                     found["status"] == status && (reason.is_empty() || found["reason"] == reason),
                     "it says {found}"
                 );
-                Ok(found["message"].as_str().unwrap_or_default().to_owned())
+                let message = found["message"].as_str().unwrap_or_default();
+                ensure!(words.iter().all(|word| message.contains(word)), "it says {found}");
+                Ok(message.to_owned())
             },
         )
     }

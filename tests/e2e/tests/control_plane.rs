@@ -37,7 +37,6 @@ struct Job {
 impl Job {
     /// It runs, and was never started again.
     fn goes_on(&self, slurm: &Slurm) -> Result<()> {
-        eventually("slurmctld tells of the job", || slurm.job_state(&self.id))?;
         let (state, started) = (
             slurm.job_state(&self.id)?,
             slurm.job_field(&self.id, "StartTime")?,
@@ -116,11 +115,7 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     // A slurmrestd that starts in the middle does not meet it at all: it would die of what it cannot read.
     let refused = |line: &str, why: &str| {
         slurm.add_conf(&installed, &format!("MinJobAge=88\n{line}"))?;
-        eventually(&format!("{line} is refused"), || {
-            let said = slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
-            ensure!(said.contains(why), "{said}");
-            Ok(())
-        })
+        slurm.wait_told(CONTROLLER, ["ConfigApplied", "False", "ConfigRefused"], &[why])
     };
     refused("NoSuchParameter=1", "NoSuchParameter")?;
     slurm
@@ -139,8 +134,11 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     // What waits for jobs is not shown together with what was refused before it.
     refused("NoSuchParameter=1", "NoSuchParameter")?;
     slurm.add_conf(&installed, "MinJobAge=88\nSwitchType=switch/hpe_slingshot")?;
-    let said = slurm.wait_condition(CONTROLLER, "Progressing", "True", "ConfigPending")?;
-    ensure!(said.contains("SwitchType would cost running jobs"), "{said}");
+    slurm.wait_told(
+        CONTROLLER,
+        ["Progressing", "True", "ConfigPending"],
+        &["SwitchType would cost running jobs"],
+    )?;
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigPending")?;
     slurm.wait_condition(CONTROLLER, "Degraded", "False", "")?;
 
@@ -250,8 +248,7 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
     let (slurm, job) = busy("key", "")?;
     let pods = slurm.pods(ALL)?;
     slurm.set_secret("slurm-auth-slurm", "slurm.key", &"another-key-".repeat(90))?;
-    let said = slurm.wait_condition(CONTROLLER, "Progressing", "True", "KeyPending")?;
-    ensure!(said.contains("1 jobs run"), "{said}");
+    slurm.wait_told(CONTROLLER, ["Progressing", "True", "KeyPending"], &["1 jobs run"])?;
     job.goes_on(&slurm)?;
     let now = slurm.pods(ALL)?;
     ensure!(

@@ -147,7 +147,9 @@ fn a_machine_that_vanishes_and_comes_back_has_one_worker_of_each_name() -> Resul
     run(cluster()?
         .in_node(Node(number))?
         .args(["pkill", "--exact", "kubelet"]))?;
-    eventually("the kubelet again", || slurm.controller(&["true"]))?;
+    eventually("the kubelet again", || {
+        slurm.space.exec_in(&worker_pod("cpu-1"), "slurmd", &["true"])
+    })?;
     slurm.stays_at_work("cpu-1", &uid, &job)?;
     slurm.open("cpu-1")?;
     slurm.wait_job(&job, "COMPLETED")?;

@@ -60,7 +60,11 @@ fn a_switch_of_the_scaling_mode_ends_in_both_directions_and_costs_no_job() -> Re
     let values = json!({ "nodesets": { "cpu": {
         "replicas": 3,
         "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
-        "podSpec": { "nodeSelector": { marks.key.clone(): "yes" } },
+        // Another test may taint a machine.
+        "podSpec": {
+            "nodeSelector": { marks.key.clone(): "yes" },
+            "tolerations": [{ "operator": "Exists" }],
+        },
     } } });
     let slurm = Slurm::install_ready("switch", &values.to_string(), 3)?;
 

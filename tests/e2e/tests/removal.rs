@@ -16,7 +16,7 @@ const RESTAPI: &str = "restapi.slinky.slurm.net/slurm";
 const LOGINSET: &str = "loginset.slinky.slurm.net/slurm-login-users";
 
 fn partitions(slurm: &Slurm) -> Result<Vec<String>> {
-    let shown = slurm.controller(&["sinfo", "--noheader", "--format=%R"])?;
+    let shown = slurm.ask(&["sinfo", "--noheader", "--format=%R"])?;
     Ok(shown.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -50,7 +50,7 @@ fn a_deleted_nodeset_drains_and_its_partition_stays_for_the_jobs_that_name_it() 
     let told = slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "")?;
     ensure!(slurm.job_state(&pending)? == "PENDING", "{told}");
     ensure!(partitions(&slurm)?.contains(&"cpu".to_owned()));
-    slurm.controller(&["scancel", &pending])?;
+    slurm.ask(&["scancel", &pending])?;
     eventually("the end of the partition", || {
         let left = partitions(&slurm)?;
         ensure!(!left.contains(&"cpu".to_owned()), "{left:?}");
@@ -69,17 +69,21 @@ fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> 
         "loginsets": { "users": { "login": { "image": "keelson.dev/no-such-image:1" } } },
     });
     let slurm = Slurm::install("stillborn", &values.to_string())?;
-    let told = slurm.wait_condition(LOGINSET, "Degraded", "True", "PodHeld")?;
-    ensure!(
-        told.contains("pod slurm-login-users-") && told.contains("no-such-image"),
-        "{told}"
-    );
-    let told = slurm.wait_condition(NODESET, "Degraded", "True", "DaemonEnded")?;
-    ensure!(
-        told.contains("pod slurm-worker-cpu-") && told.contains("container slurmd ended"),
-        "{told}"
-    );
-    ensure!(told.contains("NoSuchParameter"), "slurmd is not quoted: {told}");
+    slurm.wait_told(
+        LOGINSET,
+        ["Degraded", "True", "PodHeld"],
+        &["pod slurm-login-users-", "no-such-image"],
+    )?;
+    // slurmd is quoted.
+    slurm.wait_told(
+        NODESET,
+        ["Degraded", "True", "DaemonEnded"],
+        &[
+            "pod slurm-worker-cpu-",
+            "container slurmd ended",
+            "NoSuchParameter",
+        ],
+    )?;
     eventually("the columns that tell of it", || {
         let shown = slurm.space.kubectl(&["get", NODESET])?;
         ensure!(
@@ -93,11 +97,11 @@ fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> 
         ensure!(events.to_string().contains("NoSuchParameter"), "{events}");
         Ok(())
     })?;
-    let told = slurm.wait_condition("nodesets/slurm-worker-lost", "Degraded", "True", "PodHeld")?;
-    ensure!(
-        told.contains("pod slurm-worker-lost-0: its volumes or its network"),
-        "{told}"
-    );
+    slurm.wait_told(
+        "nodesets/slurm-worker-lost",
+        ["Degraded", "True", "PodHeld"],
+        &["pod slurm-worker-lost-0: its volumes or its network"],
+    )?;
     slurm
         .space
         .kubectl(&["delete", NODESET, "nodesets/slurm-worker-lost", "--wait=false"])?;
@@ -117,8 +121,7 @@ fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> 
         (CONTROLLER, "pod slurm-controller-0", "Usage: slurmctld"),
         (RESTAPI, "pod slurm-restapi-", "fatal: Unable to resolve user"),
     ] {
-        let told = slurm.wait_condition(object, "Degraded", "True", "DaemonEnded")?;
-        ensure!(told.contains(pod) && told.contains(said), "{told}");
+        slurm.wait_told(object, ["Degraded", "True", "DaemonEnded"], &[pod, said])?;
     }
     slurm.upgrade("nodesets: { cpu: { replicas: 0 } }")?;
     for object in [CONTROLLER, RESTAPI, LOGINSET] {

@@ -46,7 +46,7 @@ fn helm_uninstall_lets_a_job_end_and_then_ends_itself() -> Result<()> {
         ensure!(state == "RUNNING" && begun == started, "{state}, started {begun}");
         Ok(())
     })?;
-    slurm.controller(&["scancel", &job])?;
+    slurm.ask(&["scancel", &job])?;
     eventually("everything is gone", || slurm.space.has_no(KINDS))?;
     // State and keys stay, as they must for a later installation.
     slurm.get(&["pvc", "statesave-slurm-controller-0"])?;

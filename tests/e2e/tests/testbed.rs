@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::forward::Forward;
 use e2e::{Namespace, cluster, eventually, run, tools_image, xtask};
 
@@ -223,11 +223,12 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
     e2e::api::raw("/readyz").map(drop)
 }
 
-/// By its kubeconfig alone the tests' own cluster is like any other.
+/// By its kubeconfig alone the tests' own cluster is like any other. It gets another operator, so this test runs alone.
 #[test]
 fn slurm_comes_up_on_a_cluster_that_is_there_already() -> Result<()> {
-    let kubeconfig = std::env::var_os("KUBECONFIG").context("KUBECONFIG is not set")?;
-    let said = run(xtask()?.args(["up", "--kubeconfig"]).arg(kubeconfig))?;
+    let said = run(xtask()?
+        .args(["up", "--kubeconfig"])
+        .arg(cluster()?.layout().kubeconfig()))?;
     ensure!(said.contains("srun -N2 hostname → "), "{said}");
     Ok(())
 }

@@ -159,7 +159,9 @@ impl Work {
             let found = slurm.job_field(&self.job, field)?;
             ensure!(found == wanted, "{what}: job {} has {field}={found}", self.job);
         }
-        let next = slurm.sbatch(&["--wait", "--nodelist=cpu-1"], "true")?;
+        let next = eventually("the next job", || {
+            slurm.sbatch(&["--wait", "--nodelist=cpu-1"], "true")
+        })?;
         ensure!(
             next.parse::<u32>()? > self.job.parse::<u32>()?,
             "{what}: job {next} after {}",

@@ -45,8 +45,11 @@ fn a_worker_on_every_fitting_machine() -> Result<()> {
     // One joins.
     marks.put(third)?;
     slurm.wait_idle(3)?;
-    let set = slurm.get(&[NODESET])?;
-    ensure!(set["status"]["desired"] == 3, "{}", set["status"]);
+    eventually("a count of three", || {
+        let set = slurm.get(&[NODESET])?;
+        ensure!(set["status"]["desired"] == 3, "{}", set["status"]);
+        Ok(())
+    })?;
 
     // A taint against new pods moves nobody; a machine that no longer fits lets its job end.
     let job = slurm.hold(second, 60)?;

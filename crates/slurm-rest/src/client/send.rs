@@ -115,8 +115,9 @@ impl Client {
         .await
     }
 
-    /// Sends with a token that Slurm takes: the other key's if the first is refused, and a new key's if one comes
-    /// in time. A refused token means that nothing was done, so a write may go through this as well.
+    /// Sends with a token that Slurm takes: the other key's if the first is refused, the first one's once more, because Slurm may
+    /// have changed its key between the two, and a new key's if one comes in time. A refused token means that nothing was done, so a
+    /// write may go through this as well.
     pub(super) async fn authorised<T>(
         &self,
         ask: &Ask<'_>,
@@ -144,7 +145,7 @@ impl Client {
                 }
             };
             refused += 1;
-            if refused < signer.keys() {
+            if refused < 2 * signer.keys() - 1 {
                 issued = signer.issue(Some(&issued)).map_err(Failure::Final)?;
                 continue;
             }

@@ -117,16 +117,20 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
         .helm()
         .args(["upgrade", "slurm-operator-crds", "--namespace=slurm-operator"])
         .arg(&kinds))?;
-    slurm.patch(
-        "nodeset/slurm-worker-cpu",
-        &serde_json::json!({"spec": {"fieldOfTheFuture": "kept"}}),
-    )?;
-    let upgraded = slurm.get(&["nodeset", "slurm-worker-cpu"])?;
-    ensure!(
-        upgraded["spec"]["fieldOfTheFuture"] == "kept",
-        "{}",
-        upgraded["spec"]
-    );
+    // The API server takes a moment to know the field, and drops it until then.
+    let upgraded = eventually("the field of the future", || {
+        slurm.patch(
+            "nodeset/slurm-worker-cpu",
+            &serde_json::json!({"spec": {"fieldOfTheFuture": "kept"}}),
+        )?;
+        let upgraded = slurm.get(&["nodeset", "slurm-worker-cpu"])?;
+        ensure!(
+            upgraded["spec"]["fieldOfTheFuture"] == "kept",
+            "{}",
+            upgraded["spec"]
+        );
+        Ok(upgraded)
+    })?;
     ensure!(
         upgraded["metadata"]["uid"] == set["metadata"]["uid"],
         "another object"

@@ -127,7 +127,7 @@ async fn every_row_goes_through_the_api_server_as_it_says() -> Result<()> {
             let complaint = loop {
                 let outcome = attempt(&place, &namespace, table, number, row).await?;
                 match complaint(row, &outcome) {
-                    Some(_) if begun.elapsed() < Duration::from_secs(2) => {
+                    Some(_) if begun.elapsed() < Duration::from_secs(10) => {
                         tokio::time::sleep(Duration::from_millis(200)).await;
                     }
                     other => break other,
