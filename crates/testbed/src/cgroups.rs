@@ -13,6 +13,11 @@ use crate::layout::Layout;
 const ROOT: &str = "/sys/fs/cgroup";
 const PARENT: &str = "keelson";
 
+/// A control group gets no more of a busy processor than one single thread outside of it, and ours holds the pods of all clusters:
+/// beside a control plane, compilers and tests they would starve. These are the weights of sixteen threads, in the words of v1 and v2;
+/// what the kubelet does below is its own affair.
+const WEIGHTS: [(&str, &str); 2] = [("cpu.shares", "16384"), ("cpu.weight", "1600")];
+
 /// The kubelet's `cgroupRoot` for a node.
 pub fn path(layout: &Layout, node: &str) -> String {
     format!("/{PARENT}/{}/{node}", layout.name())
@@ -36,6 +41,11 @@ pub fn create(layout: &Layout, node: &str, cgroups: Cgroups) -> Result<()> {
             group.push(part);
             fs::create_dir_all(&group)
                 .with_context(|| format!("cannot make the control group {}", group.display()))?;
+            for (file, weight) in WEIGHTS {
+                if part == PARENT && group.join(file).exists() {
+                    fs::write(group.join(file), weight)?;
+                }
+            }
             // A v1 cpuset starts empty and then takes no process.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if cgroups == Cgroups::V1 && parent.join(file).exists() {

@@ -45,9 +45,13 @@ impl Draft<'_> {
             .observed
             .desired()
             .saturating_sub(available.iter().filter(|available| **available).count());
-        let mut allowance = usize::try_from(max_unavailable)
-            .unwrap_or(usize::MAX)
-            .saturating_sub(out);
+        // Who is out of service is known only while Slurm answers: a new pod may be ready and its node still drained.
+        let mut allowance = match self.slurm() {
+            Slurm::Unknown { .. } => 0,
+            Slurm::Known { .. } => usize::try_from(max_unavailable)
+                .unwrap_or(usize::MAX)
+                .saturating_sub(out),
+        };
 
         // Those that Slurm does not know are out already, so that the budget above does not hold them back; but a fleet is
         // not started anew at once because Slurm has a bad day.
