@@ -14,9 +14,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 const PARENT: &str = "keelson";
 
 /// A control group gets no more of a busy processor than one single thread outside of it, and ours holds the pods of all clusters:
-/// beside a control plane, compilers and tests they would starve. These are the weights of sixteen threads, in the words of v1 and v2;
+/// beside a control plane, compilers and tests they would starve. These are the weights of four threads, in the words of v1 and v2;
 /// what the kubelet does below is its own affair.
-const WEIGHTS: [(&str, &str); 2] = [("cpu.shares", "16384"), ("cpu.weight", "1600")];
+const WEIGHTS: [(&str, &str); 2] = [("cpu.shares", "4096"), ("cpu.weight", "400")];
 
 /// The kubelet's `cgroupRoot` for a node.
 pub fn path(layout: &Layout, node: &str) -> String {

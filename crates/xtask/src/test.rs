@@ -62,7 +62,7 @@ const LONG: &str = "test(/soak/)";
 const OF_PARTS: &str = "binary(/^real_/)";
 
 /// How many tests run at once where they wait more than they work; `.config/nextest.toml` says how many of which.
-const AT_ONCE: &str = "--test-threads=7";
+const AT_ONCE: &str = "--test-threads=6";
 
 /// Machines of a test cluster: one more than the loss of one leaves work for.
 const NODES: u8 = 3;
