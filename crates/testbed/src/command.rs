@@ -19,6 +19,8 @@ pub fn run(command: &mut Command, log: &Path) -> Result<()> {
         .append(true)
         .open(log)
         .with_context(|| format!("cannot write {}", log.display()))?;
+    // What others wrote there before says nothing of this one.
+    let before = file.metadata()?.len();
     let status = command
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
@@ -30,7 +32,7 @@ pub fn run(command: &mut Command, log: &Path) -> Result<()> {
             "{} failed ({status}); its output is in {}:\n{}",
             name(command),
             log.display(),
-            tail(log)
+            tail_since(log, before)
         );
     }
     Ok(())
@@ -61,8 +63,14 @@ pub fn succeeds(command: &mut Command) -> bool {
 
 /// The last lines of a log.
 pub fn tail(log: &Path) -> String {
+    tail_since(log, 0)
+}
+
+/// The last lines of what was written to a log after its first bytes.
+fn tail_since(log: &Path, before: u64) -> String {
     let content = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&content);
+    let before = usize::try_from(before).unwrap_or(usize::MAX);
+    let text = String::from_utf8_lossy(content.get(before..).unwrap_or_default());
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(QUOTED_LINES);
     let last: Vec<String> = lines

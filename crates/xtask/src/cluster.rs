@@ -50,8 +50,7 @@ pub fn up(options: &Up) -> Result<()> {
     if !options.no_slurm {
         let target = Target::testbed(&cluster).with_operator(build)?;
         slurm::install(&target, &progress)?;
-        let nodes = slurm::first_job(&target, &progress)?;
-        lines.push(format!("first job    srun -N2 hostname → {}", nodes.join(", ")));
+        lines.push(format!("first job    {}", slurm::first_job(&target, &progress)?));
         lines.push(format!("login node   cargo xtask shell{}", name_flag(name)));
     }
     lines.push(format!("stop it      cargo xtask down{}", name_flag(name)));
@@ -106,8 +105,7 @@ fn up_elsewhere(kubeconfig: &Path, progress: &Progress) -> Result<()> {
     let binaries = Binaries::build(&cache, progress)?;
     let target = Target::elsewhere(kubeconfig, &binaries)?;
     slurm::install(&target, progress)?;
-    let nodes = slurm::first_job(&target, progress)?;
-    println!("\n  first job    srun -N2 hostname → {}", nodes.join(", "));
+    println!("\n  first job    {}", slurm::first_job(&target, progress)?);
     Ok(())
 }
 

@@ -127,19 +127,22 @@ fn chart(target: &Target, release: &str, namespace: &str, more: &[&str]) -> Resu
     command::run(&mut helm, &target.log)
 }
 
-/// Waits for two idle nodes and runs `srun -N2 hostname` from the login node, as a user would.
-pub fn first_job(target: &Target, progress: &Progress) -> Result<Vec<String>> {
+/// Waits for two idle nodes, runs `srun -N2 hostname` from the login node, as a user would, and says what came of it. Nodes that are
+/// busy with somebody's jobs have shown already that they work.
+pub fn first_job(target: &Target, progress: &Progress) -> Result<String> {
     progress.step("first job: srun -N2 hostname", |step| {
         let begun = Instant::now();
         loop {
             let tried = login(target).and_then(|pod| run_first_job(target, &pod));
             match tried {
-                Ok(names) => return Ok(names),
+                Ok(said) => return Ok(said),
                 Err(error) if begun.elapsed() > Duration::from_mins(5) => {
                     return Err(error).with_context(|| {
                         format!(
-                            "Slurm did not run a job within 5 minutes; look with `{} -n {SLURM_NAMESPACE} get pods` and `cargo xtask logs install`",
-                            target.kubectl.display()
+                            "Slurm did not run a job within 5 minutes; look with `KUBECONFIG={} {} -n {SLURM_NAMESPACE} get pods` and into {}",
+                            target.kubeconfig.display(),
+                            target.kubectl.display(),
+                            target.log.display()
                         )
                     });
                 }
@@ -150,7 +153,7 @@ pub fn first_job(target: &Target, progress: &Progress) -> Result<Vec<String>> {
     })
 }
 
-fn run_first_job(target: &Target, pod: &str) -> Result<Vec<String>> {
+fn run_first_job(target: &Target, pod: &str) -> Result<String> {
     let on_login = |words: &[&str]| {
         command::output(
             target
@@ -162,6 +165,11 @@ fn run_first_job(target: &Target, pod: &str) -> Result<Vec<String>> {
     let idle = on_login(&["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"])?;
     let idle: std::collections::BTreeSet<&str> = idle.split_whitespace().collect();
     if idle.len() < 2 {
+        let jobs = on_login(&["squeue", "--noheader", "--states=running", "--format=%A"])?;
+        let jobs: Vec<&str> = jobs.split_whitespace().collect();
+        if !jobs.is_empty() {
+            return Ok(format!("not tried: jobs run on the nodes ({})", jobs.join(", ")));
+        }
         bail!("{} nodes are idle, 2 are needed", idle.len());
     }
     let answer = on_login(&["timeout", "60", "srun", "--nodes=2", "hostname"])?;
@@ -171,7 +179,7 @@ fn run_first_job(target: &Target, pod: &str) -> Result<Vec<String>> {
     if names.len() != 2 {
         bail!("srun -N2 hostname printed {answer:?}");
     }
-    Ok(names)
+    Ok(format!("srun -N2 hostname → {}", names.join(", ")))
 }
 
 /// The quick start's login pod.
