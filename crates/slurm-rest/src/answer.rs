@@ -32,6 +32,8 @@ impl Body for () {
 pub(crate) trait Item: Sized {
     /// The list's key in the answer.
     const KEY: &'static str;
+    /// Most objects that are read. An object takes more memory than three bytes of an answer that stand for an empty one.
+    const MOST: usize = 100_000;
     /// The object as it stands in the answer.
     type Raw<'a>: Deserialize<'a>;
     /// Keeps what is kept of it.
@@ -94,10 +96,21 @@ impl<'de, T: Item> Visitor<'de> for Items<'_, T> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let mut strings = Strings::default();
         while let Some(raw) = seq.next_element::<T::Raw<'de>>()? {
+            if self.0.len() >= T::MOST {
+                return Err(too_many(T::MOST, T::KEY));
+            }
             self.0.push(T::keep(raw, &mut strings));
         }
         Ok(())
     }
+}
+
+/// Begins what is said of a list that is too long.
+const TOO_MANY: &str = "has more than ";
+
+/// More of something than is read.
+pub(crate) fn too_many<E: serde::de::Error>(most: usize, what: &str) -> E {
+    E::custom(format_args!("{TOO_MANY}{most} {what}"))
 }
 
 /// A whole answer.
@@ -166,6 +179,9 @@ impl<'de, B: Body> Deserialize<'de> for Answer<B> {
     }
 }
 
+/// Complaints beyond these say nothing new.
+const MOST_COMPLAINTS: usize = 100;
+
 #[derive(Deserialize)]
 struct Complaints(#[serde(deserialize_with = "complaints")] Vec<Complaint>);
 
@@ -180,13 +196,35 @@ struct RawComplaint<'a> {
 }
 
 fn complaints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Complaint>, D::Error> {
-    let raw = Option::<Vec<RawComplaint<'de>>>::deserialize(deserializer)?.unwrap_or_default();
-    let keep = |raw: RawComplaint<'_>| Complaint {
-        number: raw.error_number,
-        error: raw.error.into_owned(),
-        description: raw.description.into_owned(),
-    };
-    Ok(raw.into_iter().map(keep).collect())
+    struct FirstComplaints;
+    impl<'de> Visitor<'de> for FirstComplaints {
+        type Value = Vec<Complaint>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of complaints")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut kept = Vec::new();
+            while kept.len() < MOST_COMPLAINTS {
+                let Some(raw) = seq.next_element::<RawComplaint<'de>>()? else {
+                    return Ok(kept);
+                };
+                kept.push(Complaint {
+                    number: raw.error_number,
+                    error: raw.error.into_owned(),
+                    description: raw.description.into_owned(),
+                });
+            }
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(kept)
+        }
+    }
+    deserializer.deserialize_any(FirstComplaints)
 }
 
 #[derive(Default, Deserialize)]
@@ -212,7 +250,7 @@ fn decode_text<B: Body>(call: &Call, bytes: &[u8]) -> Result<Answer<B>, Error> {
     serde_json::from_slice(bytes).map_err(|_| {
         let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
         let message = match serde_path_to_error::deserialize::<_, Answer<B>>(deserializer) {
-            Err(error) => format!("at {}: {}", error.path(), error.inner()),
+            Err(error) => format!("at {}: {}", place(error.path()), unreadable(error.inner())),
             Ok(_) => "text behind its end".to_owned(),
         };
         Error::Protocol {
@@ -220,6 +258,33 @@ fn decode_text<B: Body>(call: &Call, bytes: &[u8]) -> Result<Answer<B>, Error> {
             message,
         }
     })
+}
+
+/// What is wrong with a JSON text, without any of it: serde quotes the values that it did not expect.
+pub(crate) fn unreadable(error: &serde_json::Error) -> String {
+    // Our own words, which nothing of the answer comes before.
+    let text = error.to_string();
+    if text.starts_with(TOO_MANY) {
+        return text;
+    }
+    let what = match error.classify() {
+        serde_json::error::Category::Io => "cannot be read",
+        serde_json::error::Category::Syntax => "is not JSON",
+        serde_json::error::Category::Data => "is not of the expected type",
+        serde_json::error::Category::Eof => "ends too early",
+    };
+    format!("{what}, line {} column {}", error.line(), error.column())
+}
+
+/// The place of a value in an answer, with the keys that a Slurm object has; others may be anything.
+fn place(path: &serde_path_to_error::Path) -> String {
+    let text = path.to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '[' | ']');
+    if text.len() <= 80 && text.chars().all(is_plain) {
+        text
+    } else {
+        "an unknown key".to_owned()
+    }
 }
 
 /// What an unknown object looks like in the answer to a call.
@@ -533,5 +598,21 @@ mod tests {
     #[test]
     fn a_write_that_fails_for_no_reason_is_not_taken_for_a_lost_way() {
         assert_eq!(judged(&call::NODE_DELETE, 500, &[-1]), "Refused");
+    }
+
+    #[test]
+    fn a_list_of_too_many_small_objects_is_told_and_not_kept() {
+        let answer = |key: &str, count: usize| {
+            let items = vec!["{}"; count].join(",");
+            format!("{{\"{key}\":[{items}]}}").into_bytes()
+        };
+        let most = <Thing as Item>::MOST;
+        let nodes = |count| decode::<Listing<Thing>>(&NODES, &answer("things", count));
+        assert_eq!(nodes(most).unwrap().body.items.len(), most);
+        let told = nodes(most + 1).unwrap_err().to_string();
+        assert!(told.contains("has more than 100000 things"), "{told}");
+
+        let many = decode::<()>(&NODES, &answer("errors", 300_000)).unwrap();
+        assert_eq!(many.errors.len(), MOST_COMPLAINTS);
     }
 }

@@ -88,6 +88,8 @@ pub fn written() -> Vec<(Call, Value)> {
         reservation: text(),
         standard_output: text(),
         hold: true,
+        array: text(),
+        requeue: Some(true),
         comment: text(),
     };
     let partition = PartitionUpdate {

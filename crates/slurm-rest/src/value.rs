@@ -11,6 +11,8 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::{SerializeStruct as _, Serializer};
 use serde::{Deserialize, Serialize};
 
+use crate::answer::too_many;
+
 /// A number that may be missing or without bound: `{"set":…,"infinite":…,"number":…}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
 pub enum NoVal {
@@ -56,6 +58,9 @@ impl Serialize for NoVal {
         value.end()
     }
 }
+
+/// Most words of one list that are read.
+const MOST_WORDS: usize = 100_000;
 
 /// Any JSON value, as far as one of ours can be made of it.
 enum Loose<'a> {
@@ -129,6 +134,9 @@ impl<'de> Visitor<'de> for LooseVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Loose<'de>, A::Error> {
         let mut list = Vec::new();
         while let Some(text) = seq.next_element()? {
+            if list.len() >= MOST_WORDS {
+                return Err(too_many(MOST_WORDS, "words in one list"));
+            }
             list.push(text);
         }
         Ok(Loose::List(list))

@@ -134,6 +134,7 @@ impl Document {
             .0
             .iter()
             .filter_map(|(path, _)| path.strip_prefix("/slurm/")?.split('/').next())
+            .filter(|version| is_version(version))
             .collect();
         versions.sort_by_key(|version| version.rsplit('.').next().and_then(|n| n.parse::<u32>().ok()));
         versions.dedup();
@@ -178,6 +179,13 @@ impl Document {
             operations,
         }
     }
+}
+
+/// Whether this has the form of a version, known or not: what else stands there is somebody else's.
+fn is_version(text: &str) -> bool {
+    let digits = |part: &str| !part.is_empty() && part.len() <= 4 && part.bytes().all(|b| b.is_ascii_digit());
+    text.strip_prefix('v')
+        .is_some_and(|numbers| numbers.split('.').count() == 3 && numbers.split('.').all(digits))
 }
 
 /// A path without the names of its parameters and without a slash at its end: both change between releases.

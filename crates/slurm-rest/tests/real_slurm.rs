@@ -8,7 +8,7 @@ use common::slurm_daemons::{HOST, Release, Setup, Slurm};
 use common::{client, eventually, inside};
 use jiff::SignedDuration;
 use rstest::rstest;
-use slurm_rest::job::{JobBase, JobSubmit, Requeue};
+use slurm_rest::job::{Job, JobBase, JobSubmit, Requeue};
 use slurm_rest::node::{NodeFlag, NodeUpdate};
 use slurm_rest::partition::{PartitionState, PartitionUpdate};
 use slurm_rest::reservation::ReservationUpdate;
@@ -29,7 +29,8 @@ fn served<T>(result: Result<T, Error>, offered: bool) -> Result<Option<T>> {
 
 fn start(release: Release) -> Result<Option<Slurm>> {
     let setup = Setup {
-        extra_conf: "Licenses=fluent:3\n".into(),
+        // Two jobs at a time on one machine.
+        extra_conf: "Licenses=fluent:3\nSelectTypeParameters=CR_CPU\n".into(),
         slurmd: Some("Feature=real".into()),
         ..Setup::default()
     };
@@ -53,6 +54,7 @@ fn every_call(#[case] release: Release, #[case] version: Version) -> Result<()> 
         control(&client, version).await?;
         nodes(&client, &slurm, version).await?;
         jobs(&client, version).await?;
+        array_tasks(&client, version).await?;
         partitions(&client, version).await?;
         reservations(&client, release, version).await
     })
@@ -286,10 +288,12 @@ async fn jobs(client: &Client, version: Version) -> Result<()> {
         assert!(busy.as_ref().is_err_and(Error::is_in_use), "{busy:?}");
     }
 
-    client.signal_job(id, "SIGUSR1").await?;
+    client.signal_job(&id.to_string(), "SIGUSR1").await?;
     assert_eq!(state(client.clone()).await?, JobBase::Running);
     if let Some(refused) = served(
-        client.requeue_jobs(&[id, 4242], Requeue::default()).await,
+        client
+            .requeue_jobs(&[id.to_string(), "4242".to_owned()], Requeue::default())
+            .await,
         version >= V45,
     )? {
         assert_eq!(refused.keys().collect::<Vec<_>>(), ["4242"]);
@@ -298,18 +302,91 @@ async fn jobs(client: &Client, version: Version) -> Result<()> {
         })
         .await?;
     }
-    client.cancel_job(id).await?;
+    client.cancel_job(&id.to_string()).await?;
     eventually("the job is over", || async {
         Ok(!client.job(id).await?[0].is_active())
     })
     .await?;
     assert_eq!(state(client.clone()).await?, JobBase::Cancelled);
-    let unknown = client.cancel_job(4242).await;
+    let unknown = client.cancel_job("4242").await;
     match version {
         V41 => unknown?,
         _ => assert!(unknown.as_ref().is_err_and(Error::is_not_found), "{unknown:?}"),
     }
     Ok(())
+}
+
+/// The task that starts last keeps the number of its array, which by itself means all of them.
+async fn array_tasks(client: &Client, version: Version) -> Result<()> {
+    let array = JobSubmit {
+        array: Some("0-1".into()),
+        ..sleeper()
+    };
+    let id = client.submit_job(&array).await?;
+    let keeper = |tasks: Vec<Job>| {
+        let keeps =
+            |task: &Job| task.id == id && task.state == JobBase::Running && task.array_task_id.is_some();
+        tasks.into_iter().find(keeps)
+    };
+    eventually("the task that has the array's number runs", || async {
+        Ok(keeper(client.job(id).await?).is_some())
+    })
+    .await?;
+    let Some(task) = keeper(client.job(id).await?) else {
+        bail!("it has ended")
+    };
+    let others = || async {
+        let tasks = client.job(id).await?;
+        anyhow::Ok(
+            tasks
+                .into_iter()
+                .filter(|other| other.array_task_id != task.array_task_id),
+        )
+    };
+    if served(
+        client
+            .requeue_jobs(&[task.requeue_address()], Requeue::default())
+            .await,
+        version >= V45,
+    )?
+    .is_some()
+    {
+        eventually("the task was requeued", || async {
+            let tasks = client.job(id).await?;
+            let same = |other: &&Job| other.array_task_id == task.array_task_id;
+            Ok(tasks.iter().find(same).is_some_and(|task| task.restarts == 1))
+        })
+        .await?;
+        assert!(
+            others().await?.all(|other| other.restarts == 0),
+            "the whole array was requeued"
+        );
+    }
+    // v0.0.41 takes no tasks, and says nothing about that.
+    if version > V41 {
+        let same = |other: &&Job| other.array_task_id == task.array_task_id;
+        eventually("the task waits or runs again", || async {
+            let tasks = client.job(id).await?;
+            Ok(tasks.iter().find(same).is_some_and(|task| !task.is_completing()))
+        })
+        .await?;
+        client.cancel_job(&task.address()).await?;
+        eventually("the task is over", || async {
+            let tasks = client.job(id).await?;
+            Ok(tasks.iter().find(same).is_none_or(|task| !task.is_active()))
+        })
+        .await?;
+        assert!(
+            others().await?.all(|other| other.is_active()),
+            "the whole array was cancelled"
+        );
+    }
+    // Of the whole array it says that this task is over already.
+    drop(client.cancel_job(&id.to_string()).await);
+    eventually("the array is over", || async {
+        Ok(client.job(id).await?.iter().all(|task| !task.is_active()))
+    })
+    .await
 }
 
 async fn partitions(client: &Client, version: Version) -> Result<()> {

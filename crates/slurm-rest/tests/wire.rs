@@ -27,6 +27,10 @@ fn document(version: &str, release: &str) -> String {
 enum Act {
     /// Answers.
     Say(u16, String),
+    /// Sends the client elsewhere.
+    Redirect(String),
+    /// Sends a body that does not end.
+    Endless,
     /// Promises more than it sends, and goes away.
     Cut(String),
     /// Does nothing.
@@ -67,6 +71,18 @@ async fn serve(decide: impl Fn(&str, &str, usize) -> Act + Send + 'static) -> Re
                     format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len()),
                     body,
                 ),
+                Act::Redirect(to) => (
+                    format!("HTTP/1.1 307 X\r\nLocation: {to}\r\nContent-Length: 0\r\n"),
+                    String::new(),
+                ),
+                Act::Endless => {
+                    tokio::spawn(async move {
+                        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{";
+                        let _ = socket.write_all(head.as_bytes()).await;
+                        while socket.write_all(&[b' '; 1 << 13]).await.is_ok() {}
+                    });
+                    continue;
+                }
                 Act::Cut(body) => (
                     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len() + 500),
                     body,
@@ -191,7 +207,7 @@ async fn senseless_answers_are_named_and_not_asked_for_again() -> Result<()> {
     let client = client(&address)?;
     for expected in [
         "at nodes[1]",
-        "status 200 OK: <html>",
+        "status 200 OK: it is not JSON",
         "there is no nodes in it",
         "status 304",
         "418",
@@ -444,7 +460,7 @@ async fn a_job_is_not_ended_by_a_signal_that_is_empty() -> Result<()> {
     let (address, log) = serve(|line, _, _| if is_document(line) { describe() } else { Act::Hang }).await?;
     let client = client(&address)?;
     for signal in ["", " "] {
-        let sent = client.signal_job(7, signal).await;
+        let sent = client.signal_job("7", signal).await;
         assert!(matches!(sent, Err(Error::Request { .. })), "{sent:?}");
     }
     assert_eq!(log.lock().unwrap().len(), 0);
@@ -461,5 +477,101 @@ async fn a_call_that_the_version_lacks_is_told_without_asking() -> Result<()> {
         Some("/slurm/{version}/conf is not served in v0.0.45")
     );
     assert_eq!(log.lock().unwrap().len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() -> Result<()> {
+    let (elsewhere, log) = serve(|_, _, _| Act::Say(200, NODES.into())).await?;
+    for first in [true, false] {
+        let to = elsewhere.clone();
+        let (address, _) = serve(move |line, _, _| {
+            if is_document(line) && !first {
+                describe()
+            } else {
+                Act::Redirect(format!("{to}/"))
+            }
+        })
+        .await?;
+        let error = client(&address)?.nodes(None).await.unwrap_err().to_string();
+        assert!(error.contains("a redirect, which is not followed"), "{error}");
+        let error = client(&address)?
+            .update_nodes(&Hostlist::from_names(["n0"])?, &NodeUpdate::undrain())
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("a redirect, which is not followed"), "{error}");
+    }
+    assert_eq!(
+        *log.lock().unwrap(),
+        Vec::<String>::new(),
+        "nobody else is asked, and gets the token"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_not_kept() -> Result<()> {
+    let (address, _) = serve(|line, _, _| match () {
+        () if is_document(line) => describe(),
+        () => Act::Endless,
+    })
+    .await?;
+    let limited = Options {
+        max_answer: 1 << 20,
+        ..options(&address, &signer("key"))?
+    };
+    let error = Client::new(limited)?.nodes(None).await.unwrap_err().to_string();
+    assert!(error.ends_with("longer than 1048576 bytes"), "{error}");
+    // One object is no list, and the description of a server is none either.
+    let error = client(&address)?.node("n0").await.unwrap_err().to_string();
+    assert!(error.ends_with("longer than 16777216 bytes"), "{error}");
+    let (address, _) = serve(|_, _, _| Act::Endless).await?;
+    let error = client(&address)?.nodes(None).await.unwrap_err().to_string();
+    assert!(error.ends_with("longer than 16777216 bytes"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_words_of_somebody_else_are_not_quoted() -> Result<()> {
+    let secret = "hunter2";
+    let said = [
+        (200, format!("password: {secret}")),
+        (500, format!("password: {secret}")),
+        (302, format!("password: {secret}")),
+        (200, format!(r#"{{"nodes":"{secret}"}}"#)),
+        (200, format!(r#"{{"nodes":[{{"name":{{"{secret}":1}}}}]}}"#)),
+        (
+            500,
+            format!(r#"{{"errors":[{{"description":"{secret}","error":"{secret}"}}]}}"#),
+        ),
+        (200, format!(r#"{{"errors":"{secret}"}}"#)),
+        (200, format!(r#"{{"paths":{{"/slurm/{secret}/nodes/":{{}}}}}}"#)),
+        (
+            200,
+            format!(r#"{{"paths":{{"/slurm/v0.0.40/nodes/":"{secret}"}}}}"#),
+        ),
+    ];
+    for (status, body) in said {
+        for first in [true, false] {
+            let answer = body.clone();
+            let (address, _) = serve(move |line, _, _| {
+                if is_document(line) && !first {
+                    describe()
+                } else {
+                    Act::Say(status, answer.clone())
+                }
+            })
+            .await?;
+            // What can be read as a list is no error.
+            let Err(error) = client(&address)?.nodes(None).await else {
+                continue;
+            };
+            assert!(
+                !format!("{error} {error:?}").contains(secret),
+                "{status} {body}: {error:?}"
+            );
+        }
+    }
     Ok(())
 }

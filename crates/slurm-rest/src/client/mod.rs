@@ -17,6 +17,7 @@ pub(crate) use ask::{Ask, Reply};
 pub(crate) use send::unsupported;
 use send::{Failure, final_error, plain_failure};
 
+use crate::answer::unreadable;
 use crate::call::{Kind, OPENAPI};
 use crate::error::Error;
 use crate::token::Signer;
@@ -65,6 +66,18 @@ impl Deadlines {
     }
 }
 
+/// Bytes of one job in an answer, as slurmrestd writes it (measured: 8 kB, a node has 2.6 kB).
+const BYTES_PER_JOB: usize = 8 << 10;
+/// The longest list that is read: this many jobs, or 100,000 nodes. Slurm itself keeps 10,000 jobs unless `MaxJobCount` says
+/// otherwise.
+const MOST_JOBS: usize = 32 << 10;
+/// Most jobs that are read whatever their size: room for a longer list where [`Options::max_answer`] is raised.
+pub(crate) const MOST_LISTED_JOBS: usize = 4 * MOST_JOBS;
+/// The longest list in bytes.
+pub const MAX_LIST: usize = MOST_JOBS * BYTES_PER_JOB;
+/// The longest answer about one object, or of the server about itself, in bytes.
+pub const MAX_OBJECT: usize = 16 << 20;
+
 /// Told of every request that goes out, repetitions included: for metrics.
 #[derive(Clone)]
 pub struct OnCall(Arc<dyn Fn(Kind) + Send + Sync>);
@@ -98,10 +111,8 @@ pub struct Options {
     pub deadlines: Deadlines,
     /// The newest version to speak.
     pub newest: Version,
-    /// The longest answer that is read, in bytes.
+    /// The longest list that is read, in bytes; answers about one object end at [`MAX_OBJECT`] or here.
     pub max_answer: usize,
-    /// An HTTP client of the caller's, for certificates and proxies; a plain one if `None`.
-    pub http: Option<reqwest::Client>,
     /// Who counts the requests.
     pub on_call: Option<OnCall>,
 }
@@ -114,8 +125,7 @@ impl Options {
             credentials,
             deadlines: Deadlines::default(),
             newest: Version::V45,
-            max_answer: 1 << 30,
-            http: None,
+            max_answer: MAX_LIST,
             on_call: None,
         }
     }
@@ -150,7 +160,6 @@ impl Client {
             deadlines,
             newest,
             max_answer,
-            http,
             on_call,
         } = options;
         let unusable = |message: String| Error::Request {
@@ -160,15 +169,14 @@ impl Client {
         if endpoint.cannot_be_a_base() {
             return Err(unusable("not an address to call".into()));
         }
-        let http = match http {
-            Some(http) => http,
-            // The proxies of the environment are for the world outside, not for the cluster's own services.
-            None => reqwest::Client::builder()
-                .connect_timeout(Duration::from_secs(5))
-                .no_proxy()
-                .build()
-                .map_err(|error| unusable(chain(&error)))?,
-        };
+        // The proxies of the environment are for the world outside, not for the cluster's own services. A redirect would
+        // send the token wherever the answer says.
+        let http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| unusable(chain(&error)))?;
         let inner = Inner {
             http,
             endpoint,
@@ -191,6 +199,14 @@ impl Client {
         let limit = self.inner.deadlines.read;
         let served = tokio::time::timeout(limit, self.served_now()).await;
         served.unwrap_or(Err(Error::Timeout { after: limit }))
+    }
+
+    /// Whether a node's place in the topology can be changed, as far as is known without asking. From v0.0.43 on.
+    pub fn places_nodes(&self) -> bool {
+        let served = self.inner.served.load();
+        served
+            .as_ref()
+            .is_none_or(|served| served.version >= Version::V43)
     }
 
     /// Forgets what the server offers, so that the next call asks anew.
@@ -230,10 +246,10 @@ impl Client {
             200 => serde_json::from_slice(&bytes).map_err(|error| {
                 Failure::Final(Error::Protocol {
                     call: OPENAPI.path.to_owned(),
-                    message: error.to_string(),
+                    message: unreadable(&error),
                 })
             }),
-            _ => Err(plain_failure(&OPENAPI, status, &bytes)),
+            _ => Err(plain_failure(&OPENAPI, status)),
         });
         read.await
             .map_err(|failure| final_error(failure, OPENAPI.path, None))

@@ -8,10 +8,10 @@ use reqwest::{Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Ask, Client, Credentials, Reply, chain};
+use super::{Ask, Client, Credentials, MAX_OBJECT, Reply, chain};
 use crate::answer::{Body, Missing, Verdict, decode, judge};
-use crate::call::Call;
-use crate::error::{Error, Peer};
+use crate::call::{Call, Kind};
+use crate::error::{Complaint, Error, Peer};
 use crate::version::Served;
 
 const TOKEN_HEADER: &str = "X-SLURM-USER-TOKEN";
@@ -99,13 +99,18 @@ impl Client {
                 return Ok(Reply::NotModified);
             }
             if !bytes.trim_ascii_start().starts_with(b"{") {
-                return Err(plain_failure(ask.call, status, &bytes));
+                return Err(plain_failure(ask.call, status));
             }
             let answer = decode::<B>(ask.call, &bytes).map_err(Failure::Final)?;
             if !answer.release.is_empty() && answer.release != served.release {
                 self.renegotiate();
             }
-            judge(ask.call, status, &answer.errors, &ask.missing)?;
+            // Only Slurm's own words are quoted: whoever else answers has no place in a condition or a log.
+            let errors = match answer.release.as_str() {
+                "" => without_words(&answer.errors),
+                _ => answer.errors.clone(),
+            };
+            judge(ask.call, status, &errors, &ask.missing)?;
             answer.require(ask.call, &ask.missing).map_err(Failure::Final)?;
             Ok(Reply::Body {
                 body: answer.body,
@@ -205,20 +210,25 @@ impl Client {
 
     /// Reads a body into one buffer: lists are tens of megabytes, and two copies would be too many.
     async fn read_body(&self, call: &Call, mut response: Response) -> Result<Vec<u8>, BodyError> {
+        let most = match call.kind {
+            Kind::List => self.inner.max_answer,
+            Kind::Read | Kind::Write => self.inner.max_answer.min(MAX_OBJECT),
+        };
         let too_long = || {
-            let message = format!("longer than {} bytes", self.inner.max_answer);
+            let message = format!("longer than {most} bytes");
             BodyError::TooLong(Error::Protocol {
                 call: call.path.to_owned(),
                 message,
             })
         };
         let announced = usize::try_from(response.content_length().unwrap_or(0)).unwrap_or(usize::MAX);
-        if announced > self.inner.max_answer {
+        if announced > most {
             return Err(too_long());
         }
-        let mut bytes = Vec::with_capacity(announced);
+        // What is announced need not come.
+        let mut bytes = Vec::with_capacity(announced.min(MAX_OBJECT));
         while let Some(chunk) = response.chunk().await.map_err(BodyError::Lost)? {
-            if bytes.len().saturating_add(chunk.len()) > self.inner.max_answer {
+            if bytes.len().saturating_add(chunk.len()) > most {
                 return Err(too_long());
             }
             bytes.extend_from_slice(&chunk);
@@ -232,22 +242,35 @@ enum BodyError {
     TooLong(Error),
 }
 
-/// An answer that is no JSON: slurmrestd did not get as far as asking Slurm.
-pub(super) fn plain_failure(call: &Call, status: StatusCode, bytes: &[u8]) -> Failure {
+/// An answer that is no JSON: slurmrestd did not get as far as asking Slurm, or it is not slurmrestd. Its text is not quoted.
+pub(super) fn plain_failure(call: &Call, status: StatusCode) -> Failure {
     if status == StatusCode::NOT_FOUND {
         return Failure::UnknownPath;
     }
     match judge(call, status, &[], &Missing::NONE) {
         Ok(()) | Err(Verdict::Failed(Error::Protocol { .. })) => {
-            let text: String = String::from_utf8_lossy(bytes).chars().take(200).collect();
-            let message = format!("status {status}: {text}");
+            let why = if status.is_redirection() {
+                "a redirect, which is not followed"
+            } else {
+                "it is not JSON"
+            };
             Failure::Final(Error::Protocol {
                 call: call.path.to_owned(),
-                message,
+                message: format!("status {status}: {why}"),
             })
         }
         Err(verdict) => verdict.into(),
     }
+}
+
+/// The numbers of complaints, by which they are told apart.
+fn without_words(complaints: &[Complaint]) -> Vec<Complaint> {
+    let number = |complaint: &Complaint| Complaint {
+        number: complaint.number,
+        description: format!("error {}", complaint.number),
+        ..Complaint::default()
+    };
+    complaints.iter().map(number).collect()
 }
 
 pub(super) fn final_error(failure: Failure, call: &str, served: Option<&Served>) -> Error {

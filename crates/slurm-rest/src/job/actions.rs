@@ -53,6 +53,12 @@ pub struct JobSubmit {
     /// Waits for a release.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
+    /// The tasks of an array: `0-9`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
+    /// Whether it may be started again; as Slurm is configured if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requeue: Option<bool>,
     /// A comment for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
@@ -162,8 +168,10 @@ impl Client {
         })
     }
 
-    /// Sends a signal to a job: `SIGUSR1`. v0.0.41 says nothing about a job that Slurm does not know.
-    pub async fn signal_job(&self, id: u64, signal: &str) -> Result<(), Error> {
+    /// Sends a signal to a job: `SIGUSR1`. It is called by [`Job::address`](super::Job::address): a bare number means all
+    /// tasks of an array and all components of a heterogeneous job. v0.0.41 says nothing about a job that Slurm does not
+    /// know.
+    pub async fn signal_job(&self, address: &str, signal: &str) -> Result<(), Error> {
         // Without one Slurm ends the job.
         if signal.trim().is_empty() {
             return Err(Error::Request {
@@ -171,13 +179,13 @@ impl Client {
                 message: "there is no signal".into(),
             });
         }
-        let (what, id) = (format!("job {id}"), id.to_string());
+        let what = format!("job {address}");
         let missing = Missing {
             what: &what,
             numbers: &UNKNOWN_JOB,
         };
         let ask = Ask::new(&call::JOB_SIGNAL)
-            .about(&id)
+            .about(address)
             .query("signal", signal)
             .missing(missing);
         let Reply::Body {
@@ -197,14 +205,15 @@ impl Client {
     }
 
     /// Ends a job.
-    pub async fn cancel_job(&self, id: u64) -> Result<(), Error> {
-        self.signal_job(id, CANCEL).await
+    pub async fn cancel_job(&self, address: &str) -> Result<(), Error> {
+        self.signal_job(address, CANCEL).await
     }
 
-    /// Puts jobs back into the queue, and tells which of them Slurm did not want to. From v0.0.45 on.
+    /// Puts jobs back into the queue, and tells which of them Slurm did not want to. From v0.0.45 on. They are called by
+    /// [`Job::requeue_address`](super::Job::requeue_address).
     pub async fn requeue_jobs(
         &self,
-        ids: &[u64],
+        addresses: &[String],
         how: Requeue,
     ) -> Result<BTreeMap<String, Complaint>, Error> {
         let Requeue {
@@ -213,7 +222,7 @@ impl Client {
         } = how;
         let flags = [(hold, "Hold"), (incomplete_only, "Incomplete")];
         let request = RequeueRequest {
-            jobs: ids.iter().map(u64::to_string).collect(),
+            jobs: addresses.to_vec(),
             flags: flags
                 .into_iter()
                 .filter_map(|(set, flag)| set.then_some(flag))

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::answer::{Item, Listing, Missing};
+use crate::answer::{Item, Listing, Missing, decode};
 use crate::call;
-use crate::client::{Ask, Client, Reply};
+use crate::client::{Ask, Client, MOST_LISTED_JOBS, Reply};
 use crate::error::Error;
 use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Switch, Text, Words};
@@ -51,6 +51,12 @@ pub struct Job {
     pub array_job_id: Option<u64>,
     /// Its place in the array.
     pub array_task_id: Option<u64>,
+    /// The number of the heterogeneous job that it is a component of: that of the first component.
+    pub het_job_id: Option<u64>,
+    /// Its place among the components; the first one leads.
+    pub het_job_offset: Option<u64>,
+    /// It was submitted as a script; Slurm can start only such a job again.
+    pub batch: bool,
     /// Its name.
     pub name: Arc<str>,
     /// Who runs it.
@@ -88,11 +94,40 @@ pub struct Job {
 }
 
 impl Job {
-    /// It holds nodes, or a part of it is being cleaned up there.
+    /// It holds nodes, or a part of it is being cleaned up there. In a state that nobody knows it holds those that it names.
     pub fn holds_nodes(&self) -> bool {
         matches!(self.state, JobBase::Running | JobBase::Suspended)
-            || self.flags.contains("COMPLETING")
+            || (self.state == JobBase::Unknown && !self.nodes.is_empty())
+            || self.is_completing()
             || self.flags.contains("CONFIGURING")
+    }
+
+    /// It has ended or goes back into the queue, and its nodes are being cleaned up.
+    pub fn is_completing(&self) -> bool {
+        self.flags.contains("COMPLETING")
+    }
+
+    /// What Slurm calls exactly this job. The number alone means the whole array for the task that kept the array's
+    /// number, and the whole heterogeneous job for its first component.
+    pub fn address(&self) -> String {
+        match (
+            self.array_job_id,
+            self.array_task_id,
+            self.het_job_id,
+            self.het_job_offset,
+        ) {
+            (Some(array), Some(task), ..) => format!("{array}_{task}"),
+            (_, _, Some(het), Some(offset)) => format!("{het}+{offset}"),
+            _ => self.id.to_string(),
+        }
+    }
+
+    /// What a requeue is asked for by: a heterogeneous job goes back into the queue as a whole or not at all.
+    pub fn requeue_address(&self) -> String {
+        match self.het_job_id {
+            Some(het) => het.to_string(),
+            None => self.address(),
+        }
     }
 
     /// It is not over: it waits, runs, or is being cleaned up. A state that nobody knows counts.
@@ -107,6 +142,9 @@ pub(crate) struct RawJob<'a> {
     job_id: NoVal,
     array_job_id: NoVal,
     array_task_id: NoVal,
+    het_job_id: NoVal,
+    het_job_offset: NoVal,
+    batch_flag: Switch,
     #[serde(borrow)]
     name: Text<'a>,
     #[serde(borrow)]
@@ -137,6 +175,7 @@ pub(crate) struct RawJob<'a> {
 
 impl Item for Job {
     const KEY: &'static str = "jobs";
+    const MOST: usize = MOST_LISTED_JOBS;
     type Raw<'a> = RawJob<'a>;
 
     fn keep(raw: RawJob<'_>, strings: &mut Strings) -> Self {
@@ -145,6 +184,9 @@ impl Item for Job {
             id: raw.job_id.number().unwrap_or(0),
             array_job_id: raw.array_job_id.number().filter(|id| *id > 0),
             array_task_id: raw.array_task_id.number(),
+            het_job_id: raw.het_job_id.number().filter(|id| *id > 0),
+            het_job_offset: raw.het_job_offset.number(),
+            batch: raw.batch_flag.0,
             name: strings.keep_text(&raw.name),
             user: strings.keep_text(&raw.user_name),
             account: strings.keep_text(&raw.account),
@@ -202,6 +244,7 @@ pub(crate) struct RawJobState<'a> {
 
 impl Item for JobStateOf {
     const KEY: &'static str = "jobs";
+    const MOST: usize = MOST_LISTED_JOBS;
     type Raw<'a> = RawJobState<'a>;
 
     fn keep(raw: RawJobState<'_>, _: &mut Strings) -> Self {
@@ -212,6 +255,11 @@ impl Item for JobStateOf {
             flags,
         }
     }
+}
+
+/// The jobs in an answer of slurmrestd.
+pub fn decode_jobs(answer: &[u8]) -> Result<Listing<Job>, Error> {
+    decode(&call::JOBS, answer).map(|answer| answer.body)
 }
 
 impl Client {
@@ -251,7 +299,6 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::decode;
     use pretty_assertions::assert_eq;
     use serde_json::json;
 
@@ -263,7 +310,8 @@ mod tests {
              "end_time": {"set": true, "infinite": false, "number": 99}},
             {"job_id": {"set": true, "number": 8}, "job_state": ["COMPLETED", "COMPLETING"]},
             {"job_id": 9, "job_state": ["NEW_STATE"]},
-            {"job_id": 10, "job_state": ["CANCELLED"]}
+            {"job_id": 10, "job_state": ["CANCELLED"]},
+            {"job_id": 11, "job_state": ["NEW_STATE"], "nodes": "w-0"}
         ]});
         let jobs = decode::<Listing<Job>>(&call::JOBS, json.to_string().as_bytes())
             .unwrap()
@@ -280,5 +328,26 @@ mod tests {
         assert!(jobs[1].holds_nodes() && jobs[1].is_active());
         assert!(jobs[2].is_active() && !jobs[2].holds_nodes());
         assert!(!jobs[3].is_active());
+        assert!(jobs[4].holds_nodes());
+    }
+
+    #[test]
+    fn a_task_and_a_component_are_not_called_by_the_number_of_the_whole() {
+        let json = json!({"jobs": [
+            {"job_id": 7, "job_state": ["RUNNING"]},
+            {"job_id": 8, "array_job_id": 8, "array_task_id": {"set": true, "number": 3}, "job_state": ["RUNNING"]},
+            {"job_id": 9, "array_job_id": 8, "array_task_id": {"set": true, "number": 0}, "job_state": ["RUNNING"]},
+            {"job_id": 8, "array_job_id": 8, "array_task_id": {"set": false}, "job_state": ["PENDING"]},
+            {"job_id": 20, "het_job_id": 20, "het_job_offset": {"set": true, "number": 0}, "job_state": ["RUNNING"]},
+            {"job_id": 21, "het_job_id": 20, "het_job_offset": {"set": true, "number": 1}, "job_state": ["RUNNING"]},
+        ]});
+        let jobs = decode::<Listing<Job>>(&call::JOBS, json.to_string().as_bytes())
+            .unwrap()
+            .body
+            .items;
+        let addresses: Vec<String> = jobs.iter().map(Job::address).collect();
+        assert_eq!(addresses, ["7", "8_3", "8_0", "8", "20+0", "20+1"]);
+        let whole: Vec<String> = jobs.iter().map(Job::requeue_address).collect();
+        assert_eq!(whole, ["7", "8_3", "8_0", "8", "20", "20"]);
     }
 }
