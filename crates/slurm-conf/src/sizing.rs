@@ -4,12 +4,14 @@
 //! Ports do not follow: a slurmctld that moves to other ports cuts off every client that does not know of it yet, so a
 //! cluster keeps the port that it was made with, whatever it grows to.
 
+/// Room that every slurmctld gets.
+const LEAST: u32 = 1_024;
+
 /// The number of nodes that slurmctld makes room for: the next power of two above four times the nodes,
 /// at least 1,024, at most what Slurm can hold.
 ///
 /// `nodes` is the sum of what node sets ask for and of the nodes that Slurm knows beyond them.
 pub fn max_node_count(nodes: u32) -> u32 {
-    const LEAST: u32 = 1_024;
     const MOST: u32 = 65_536;
     nodes
         .saturating_mul(4)
@@ -17,6 +19,15 @@ pub fn max_node_count(nodes: u32) -> u32 {
         .checked_next_power_of_two()
         .unwrap_or(MOST)
         .clamp(LEAST, MOST)
+}
+
+/// The most nodes for which this `MaxNodeCount` was chosen; none if it is the least that is chosen at all.
+pub fn nodes_of(max_node_count: u32) -> u32 {
+    if max_node_count > LEAST {
+        max_node_count.saturating_sub(1) / 4
+    } else {
+        0
+    }
 }
 
 /// Timeouts and fan-out for a number of nodes; nothing where Slurm's own defaults fit.
@@ -61,5 +72,14 @@ mod tests {
     fn small_clusters_keep_slurms_own_timeouts() {
         assert!(timeouts(1_000).is_empty());
         assert_ne!(timeouts(5_000), timeouts(1_000));
+    }
+
+    #[test]
+    fn room_that_is_there_stays() {
+        assert_eq!(nodes_of(max_node_count(3)), 0);
+        for nodes in [300, 5_000, 16_000] {
+            let room = max_node_count(nodes);
+            assert_eq!(max_node_count(nodes_of(room)), room);
+        }
     }
 }

@@ -13,6 +13,8 @@ use crate::syntax::{Origin, Problem, SyntaxError};
 pub enum Role {
     /// Users log in here.
     Login,
+    /// The same in pods that have root's keys as a single file, from before keys could change in running pods.
+    LoginWithFixedKeys,
     /// Users reach their own jobs' nodes here, by way of PAM.
     Worker,
 }
@@ -34,6 +36,31 @@ const REPEATED: [&str; 14] = [
     "Port",
     "SetEnv",
 ];
+
+/// The directory where login pods have root's keys, as `authorized_keys.root`.
+pub const KEYS: &str = "/etc/ssh/authorized_keys.d";
+
+/// The directory of users that come from files: `passwd`, `group`, and `authorized_keys.<user>`.
+pub const EXTRA_USERS: &str = "/var/lib/extrausers";
+
+const KEYS_COMMAND: &str = "AuthorizedKeysCommand";
+
+/// Has sshd read the keys in [`KEYS`] and [`EXTRA_USERS`], and those that a command of the user's prints.
+///
+/// They are read by a command because `AuthorizedKeysFile` refuses them: the kubelet makes the directory of a volume writable for
+/// everybody, and `StrictModes` looks at that and not at the read-only mount. sshd takes no key from a command that fails, so
+/// ours never does: a user without such a file is no error, and neither is a directory service that does not answer, whose
+/// half answers are not used.
+fn keys_command(theirs: Option<&str>) -> String {
+    let files = format!("sh {KEYS}/authorized_keys.%u {EXTRA_USERS}/authorized_keys.%u");
+    match theirs.filter(|theirs| !theirs.eq_ignore_ascii_case("none")) {
+        None => format!(r#"/bin/sh -c 'cat "$@" 2>/dev/null; exit 0' {files}"#),
+        // A single % would be a token of sshd's.
+        Some(theirs) => format!(
+            r#"/bin/sh -c 'cat "$1" "$2" 2>/dev/null; shift 2; keys=$("$@") && printf "%%s" "$keys"; exit 0' {files} {theirs}"#
+        ),
+    }
+}
 
 struct Directive {
     origin: Origin,
@@ -93,6 +120,11 @@ pub fn render(role: Role, extra: &str) -> Result<Rendered, Error> {
             Some(theirs) => &theirs.arguments,
             None => arguments,
         };
+        if keyword == KEYS_COMMAND {
+            let theirs = theirs.map(|theirs| theirs.arguments.as_str());
+            lines.push(format!("{keyword} {}", keys_command(theirs)));
+            continue;
+        }
         lines.push(format!("{keyword} {arguments}"));
     }
     for directive in &global {
@@ -135,8 +167,8 @@ pub fn render_authorized_keys(keys: &str) -> String {
 
 /// Our keywords, and whether the user may not change them: without PAM a worker would let everyone in.
 fn own(role: Role) -> Vec<(&'static str, &'static str, bool)> {
-    match role {
-        Role::Login => vec![
+    let mut own = match role {
+        Role::Login | Role::LoginWithFixedKeys => vec![
             ("UsePAM", "yes", false),
             ("X11Forwarding", "yes", false),
             ("Subsystem", "sftp internal-sftp", false),
@@ -146,7 +178,15 @@ fn own(role: Role) -> Vec<(&'static str, &'static str, bool)> {
             ("Subsystem", "sftp internal-sftp", false),
             ("AuthenticationMethods", "publickey password", false),
         ],
+    };
+    if role != Role::LoginWithFixedKeys {
+        // What the command is depends on the user's, see `keys_command`.
+        own.extend([
+            (KEYS_COMMAND, "none", false),
+            ("AuthorizedKeysCommandUser", "nobody", false),
+        ]);
     }
+    own
 }
 
 fn is_repeated(keyword: &str) -> bool {
@@ -225,9 +265,69 @@ mod tests {
             "# Written by the operator: edits of this file are lost.\n\
              Include /etc/ssh/sshd_config.d/*.conf\n\
              UsePAM yes\nX11Forwarding no\nSubsystem sftp /usr/lib/sftp-server\n\
+             AuthorizedKeysCommand /bin/sh -c 'cat \"$@\" 2>/dev/null; exit 0' \
+             sh /etc/ssh/authorized_keys.d/authorized_keys.%u /var/lib/extrausers/authorized_keys.%u\n\
+             AuthorizedKeysCommandUser nobody\n\
              AllowUsers a\nAllowUsers b\n"
         );
         assert_eq!(rendered.findings, []);
+    }
+
+    #[test]
+    fn pods_with_fixed_keys_keep_the_file_that_they_have() {
+        let rendered = render(Role::LoginWithFixedKeys, "").unwrap();
+        assert_eq!(
+            rendered.text,
+            "# Written by the operator: edits of this file are lost.\n\
+             Include /etc/ssh/sshd_config.d/*.conf\n\
+             UsePAM yes\nX11Forwarding yes\nSubsystem sftp internal-sftp\n"
+        );
+    }
+
+    #[test]
+    fn a_command_of_the_users_adds_its_keys_to_ours() {
+        let extra =
+            "AuthorizedKeysCommand /usr/bin/sss_ssh_authorizedkeys %u\nAuthorizedKeysCommandUser sssd\n";
+        let rendered = render(Role::Login, extra).unwrap();
+        let lines: Vec<&str> = rendered
+            .text
+            .lines()
+            .filter(|line| line.starts_with("Auth"))
+            .collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].ends_with("/authorized_keys.%u /usr/bin/sss_ssh_authorizedkeys %u"));
+        assert_eq!(lines[1], "AuthorizedKeysCommandUser sssd");
+        assert!(rendered.findings.is_empty());
+    }
+
+    /// As sshd runs it: words split by quotes, tokens replaced, no shell but the one that is named.
+    #[cfg(unix)]
+    fn keys(command: &str) -> (bool, String) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("authorized_keys.ada"), "ours\n").unwrap();
+        let command = command.replace(KEYS, &directory.path().display().to_string());
+        let (shell, rest) = command.split_once(" -c '").unwrap();
+        let (script, files) = rest.split_once("' ").unwrap();
+        let output = std::process::Command::new(shell)
+            .args(["-c", &script.replace("%%", "%")])
+            .args(files.replace("%u", "ada").split_whitespace())
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    }
+
+    #[test]
+    fn keys_are_read_whatever_else_is_missing_or_fails() {
+        assert_eq!(keys(&keys_command(None)), (true, "ours\n".to_owned()));
+        assert_eq!(keys(&keys_command(Some("none"))), (true, "ours\n".to_owned()));
+        assert_eq!(
+            keys(&keys_command(Some("/bin/echo theirs"))),
+            (true, "ours\ntheirs".to_owned())
+        );
+        assert_eq!(
+            keys(&keys_command(Some("/bin/false"))),
+            (true, "ours\n".to_owned())
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! One difference on purpose: what Slurm would read as something that nobody meant (a stray quote, text
 //! behind a value) is an error with its line number here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::catalogue::{File, Shape};
@@ -120,6 +120,8 @@ pub struct Document {
     pub statements: Vec<Statement>,
     /// `Include` lines of files that the caller does not know.
     pub includes: Vec<(Origin, String)>,
+    /// The files that were included in place.
+    pub included: BTreeSet<String>,
 }
 
 impl Document {
@@ -175,7 +177,6 @@ pub enum SyntaxError {
 
 /// A line that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}: {error}")]
 pub struct Problem {
     /// Where it stands.
     pub origin: Origin,
@@ -183,9 +184,39 @@ pub struct Problem {
     pub error: SyntaxError,
 }
 
+impl fmt::Display for Problem {
+    /// Lines of included files are named and not quoted: they come from another object than the one that is judged, and
+    /// a file that was never meant for Slurm may hold anything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, error } = self;
+        match error {
+            SyntaxError::NotAPair(_) if origin.file.is_some() => {
+                write!(f, "{origin}: is not of the form Key=Value")
+            }
+            SyntaxError::Trailing(..) if origin.file.is_some() => {
+                write!(
+                    f,
+                    "{origin}: has text behind a parameter that takes a line of its own"
+                )
+            }
+            error => write!(f, "{origin}: {error}"),
+        }
+    }
+}
+
 /// Reads `text` as `file`. Files in `included` stand for `Include NAME`; others are kept as includes.
 /// All problems are reported, not only the first.
 pub fn parse(file: File, text: &str, included: &BTreeMap<String, String>) -> Result<Document, Vec<Problem>> {
+    let (document, problems) = read(file, text, included);
+    if problems.is_empty() {
+        Ok(document)
+    } else {
+        Err(problems)
+    }
+}
+
+/// Reads what can be read, for those who leave the verdict on the rest to Slurm.
+pub fn read(file: File, text: &str, included: &BTreeMap<String, String>) -> (Document, Vec<Problem>) {
     let mut reader = Reader {
         file,
         included,
@@ -193,11 +224,7 @@ pub fn parse(file: File, text: &str, included: &BTreeMap<String, String>) -> Res
         problems: Vec::new(),
     };
     reader.read(text, None, 0);
-    if reader.problems.is_empty() {
-        Ok(reader.document)
-    } else {
-        Err(reader.problems)
-    }
+    (reader.document, reader.problems)
 }
 
 /// Reads `Key=Value Key=Value …` on one line, such as the rest of a `PartitionName` line.
@@ -250,7 +277,10 @@ impl Reader<'_> {
             return Err(SyntaxError::IncludeDepth(target.to_owned()));
         }
         match self.included.get(target) {
-            Some(text) => self.read(text, Some(target), depth + 1),
+            Some(text) => {
+                self.document.included.insert(target.to_owned());
+                self.read(text, Some(target), depth + 1);
+            }
             None => self.document.includes.push((origin.clone(), target.to_owned())),
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The words of slurm.conf and slurmdbd.conf, and which values of them Slurm can read. Its daemons end with an error on
 //! a word that they do not know and on a value that they cannot read. The tables are those of 24.11 to 26.05; as a newer
-//! Slurm may know more, what is found here is a note and never a fault.
+//! Slurm may know more, what is found here is a note: the webhook makes a warning of it or, where it is told to, a refusal.
 
 mod words;
 
