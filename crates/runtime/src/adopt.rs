@@ -10,13 +10,16 @@ use serde_json::Value;
 const FORMER: &str = "manager";
 const APPLY: &str = "Apply";
 
+/// Whether this is what the former operator wrote of an object itself.
+pub fn is_former(entry: &ManagedFieldsEntry) -> bool {
+    entry.manager.as_deref() == Some(FORMER)
+        && entry.operation.as_deref() != Some(APPLY)
+        && entry.subresource.as_deref().unwrap_or_default().is_empty()
+}
+
 /// The entries as they are to be, when there is anything of the former operator's in them.
 pub fn migrated(entries: &[ManagedFieldsEntry], manager: &str) -> Option<Vec<ManagedFieldsEntry>> {
-    let (former, mut rest): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(|entry| {
-        entry.manager.as_deref() == Some(FORMER)
-            && entry.operation.as_deref() != Some(APPLY)
-            && entry.subresource.as_deref().unwrap_or_default().is_empty()
-    });
+    let (former, mut rest): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(is_former);
     let newest = former.last()?.clone();
     let is_ours = |entry: &ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(manager)

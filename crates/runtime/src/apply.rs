@@ -17,7 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{Key, adopt, metrics::Metrics};
+use crate::{Key, adopt, metrics::Metrics, ownership};
 
 /// Where the hash of the last apply is kept.
 pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
@@ -39,6 +39,11 @@ pub enum Error {
         kind: String,
         object: Key,
     },
+    #[error(
+        "{kind} {object} exists and was not made by this operator, so it is left alone: delete or rename it, or give the object that \
+         needs this name another one"
+    )]
+    Foreign { kind: String, object: Key },
     #[error("cannot represent {kind} {object} as JSON")]
     Encode {
         kind: String,
@@ -81,8 +86,17 @@ pub struct Desired<K> {
 }
 
 impl<K> fmt::Debug for Desired<K> {
+    /// Without the content of Secrets: what is debugged ends up in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Desired").field(&self.value).finish()
+        let mut value = self.value.clone();
+        if value.get("kind").and_then(Value::as_str) == Some("Secret") {
+            for field in ["data", "stringData"] {
+                if let Some(content) = value.get_mut(field) {
+                    *content = json!("(redacted)");
+                }
+            }
+        }
+        f.debug_tuple("Desired").field(&value).finish()
     }
 }
 
@@ -146,6 +160,8 @@ pub struct Writer {
     manager: &'static str,
     metrics: Metrics,
     memos: Arc<Mutex<HashMap<(String, &'static str), Memo>>>,
+    /// An owner of everything that is applied and has owners.
+    anchor: Option<Value>,
 }
 
 impl fmt::Debug for Writer {
@@ -163,7 +179,26 @@ impl Writer {
             manager,
             metrics,
             memos: Arc::default(),
+            anchor: None,
         }
+    }
+
+    /// Applies what has owners with one more owner.
+    #[must_use]
+    pub fn anchored(&self, anchor: Option<Value>) -> Self {
+        Self {
+            anchor,
+            ..self.clone()
+        }
+    }
+
+    fn with_anchor<K>(&self, desired: &Desired<K>) -> Value {
+        let mut value = desired.value.clone();
+        let owners = value.pointer_mut("/metadata/ownerReferences");
+        if let (Some(Value::Array(owners)), Some(anchor)) = (owners, &self.anchor) {
+            owners.push(anchor.clone());
+        }
+        value
     }
 
     fn api<K>(&self, namespace: &str) -> Api<K>
@@ -180,7 +215,9 @@ impl Writer {
         K: Clone + Serialize + DeserializeOwned + fmt::Debug,
     {
         let key = desired.key();
+        // The anchor is not part of it: who asks whether an object is as it was built knows nothing of anchors.
         let hash = hash(&desired.value);
+        let desired = Desired::<K>::new(self.with_anchor(desired));
         if let Some(live) = live {
             if live.meta().deletion_timestamp.is_some() {
                 return Ok(Applied::Unchanged);
@@ -189,9 +226,9 @@ impl Writer {
             if self.is_current(live, &stored, &desired.value, &hash) {
                 return Ok(Applied::Unchanged);
             }
-            if !live.annotations().contains_key(APPLIED_HASH) {
-                self.adopt::<K>(&key).await?;
-            }
+        }
+        if !live.is_some_and(|live| ownership::is_marked(live.meta())) {
+            self.claim(&desired).await?;
         }
         let mut body = desired.value.clone();
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -222,20 +259,28 @@ impl Writer {
         })
     }
 
-    /// Makes the fields of an operator that was here before us ours, so that those we do not send go away.
-    async fn adopt<K>(&self, key: &Key) -> Result<(), Error>
+    /// Sees to it that an object without our mark may be written to: it must be ours by another sign, or there must be none.
+    /// The fields of an operator that was here before us become ours, so that those that we do not send go away.
+    async fn claim<K>(&self, desired: &Desired<K>) -> Result<(), Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + DeserializeOwned + fmt::Debug,
     {
+        let key = &desired.key();
         let api = self.api::<K>(&key.namespace);
-        // Caches keep no managed fields.
+        // Caches keep no managed fields, and may not know an object yet.
         let Some(live) = self
             .call::<K, _>("get", key, api.get_metadata_opt(&key.name))
             .await?
         else {
             return Ok(());
         };
+        if !ownership::is_ours(&live.metadata, &desired.value, self.manager) {
+            return Err(Error::Foreign {
+                kind: K::kind(&()).into_owned(),
+                object: key.clone(),
+            });
+        }
         let Some(entries) = adopt::migrated(live.managed_fields(), self.manager) else {
             return Ok(());
         };
@@ -393,7 +438,8 @@ impl Writer {
         } });
         match self.merge(object, patch).await {
             Ok(written) => Ok(Some(written)),
-            Err(error) if error.is_not_found() => Ok(None),
+            // What could not be held must not get children; it is gone, and the next look sees that.
+            Err(error) if error.is_not_found() && !wanted => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -539,6 +585,7 @@ fn project(wanted: &Value, live: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
     use rstest::rstest;
 
     use super::*;
@@ -570,6 +617,94 @@ mod tests {
             remembered
         );
         assert_ne!(project(&wanted, &json!({"cpu": "2", "x": 1})), remembered);
+    }
+
+    #[test]
+    fn what_is_debugged_shows_no_secret() {
+        let secret = json!({ "metadata": { "name": "s" }, "data": { "k": "aHVudGVyMg==" }, "stringData": { "k": "hunter2" } });
+        let text = format!("{:?}", Desired::<Secret>::new(secret));
+        assert!(text.contains("\"name\": String(\"s\")"), "{text}");
+        assert!(
+            !text.contains("hunter2") && !text.contains("aHVudGVyMg"),
+            "{text}"
+        );
+        let map = json!({ "data": { "k": "v" } });
+        assert!(format!("{:?}", Desired::<ConfigMap>::new(map)).contains('v'));
+    }
+
+    /// An API server (a fake one) that has this object, or none, and tells what it was asked.
+    fn fake_server(metadata: Option<Value>) -> (Writer, Arc<Mutex<Vec<String>>>) {
+        use axum::{body::Body, http};
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            log.lock().push(request.method().to_string());
+            let (status, body) = match (request.method(), &metadata) {
+                (&http::Method::GET, None) => (
+                    404,
+                    json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" }),
+                ),
+                (_, metadata) => (
+                    200,
+                    json!({ "apiVersion": "v1", "kind": "Service",
+                    "metadata": metadata.clone().unwrap_or_else(|| json!({ "name": "grafana", "namespace": "ns" })) }),
+                ),
+            };
+            async move {
+                let response = http::Response::builder()
+                    .status(status)
+                    .body(Body::from(body.to_string()));
+                Ok::<_, std::convert::Infallible>(response.unwrap())
+            }
+        });
+        let writer = Writer::new(
+            Client::new(service, "ns"),
+            "slurm-operator/loginset",
+            Metrics::default(),
+        );
+        (writer, asked)
+    }
+
+    #[rstest]
+    #[case::free(None, &["GET", "PATCH"])]
+    #[case::somebody_elses(Some(json!({ "name": "grafana", "namespace": "ns" })), &[])]
+    #[case::our_owner(Some(json!({ "name": "grafana", "namespace": "ns",
+        "ownerReferences": [{ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "LoginSet", "name": "g", "uid": "u" }] })),
+        &["GET", "PATCH"])]
+    #[case::our_mark(Some(json!({ "name": "grafana", "namespace": "ns", "annotations": { APPLIED_HASH: "older" } })),
+        &["PATCH"])]
+    #[tokio::test]
+    async fn an_object_that_is_not_ours_is_left_alone(
+        #[case] metadata: Option<Value>,
+        #[case] writes: &[&str],
+    ) {
+        let desired = Desired::<Service>::new(json!({ "metadata": { "name": "grafana", "namespace": "ns",
+            "ownerReferences": [{ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "LoginSet", "name": "g", "uid": "u" }] } }));
+        let object =
+            |metadata: &Value| serde_json::from_value::<Service>(json!({ "metadata": metadata })).unwrap();
+        let known = metadata.as_ref().map(object);
+        let (writer, asked) = fake_server(metadata);
+        // Also where the cache does not know the object yet.
+        let all = if known.as_ref().is_some_and(|known| known.annotations().is_empty()) {
+            vec![None, known.as_ref()]
+        } else {
+            vec![known.as_ref()]
+        };
+        for live in all {
+            asked.lock().clear();
+            let applied = writer.apply(&desired, live).await;
+            if writes.is_empty() {
+                let text = applied.unwrap_err().to_string();
+                assert!(
+                    text.starts_with("Service ns/grafana exists and was not made by this operator"),
+                    "{text}"
+                );
+                assert_eq!(*asked.lock(), ["GET"]);
+            } else {
+                applied.unwrap();
+                assert_eq!(*asked.lock(), writes);
+            }
+        }
     }
 
     #[test]

@@ -247,6 +247,11 @@ impl<K: ResourceExt> Cache<K> {
             .send_modify(|pending| *pending = pending.saturating_sub(1));
     }
 
+    /// Takes the announcements of lists back: their watches have ended.
+    pub(crate) fn expect_no_list(&self) {
+        self.pending_lists.send_replace(0);
+    }
+
     /// Resolves when every watch of this kind has listed once.
     pub async fn synced(&self) {
         // The sender lives in self, so the wait can only end with the condition met.

@@ -7,14 +7,15 @@ use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use kube::{
     Api, Client, Resource, ResourceExt,
-    core::{NamespaceResourceScope, PartialObjectMeta},
+    core::{NamespaceResourceScope, PartialObjectMeta, PartialObjectMetaExt as _},
 };
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::{Cache, Key};
 
-const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How long a read may take.
+pub const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -65,6 +66,11 @@ where
         if let Some(loaded) = loaded.filter(|loaded| is_at_least(loaded.as_ref(), known.as_ref())) {
             return Ok(Some(loaded));
         }
+        self.read(key).await
+    }
+
+    /// The object as the API server has it now, whether the watch knows it or not.
+    pub async fn read(&self, key: &Key) -> Result<Option<Arc<K>>, Error> {
         let api = Api::<K>::namespaced(self.client.clone(), &key.namespace);
         let kind = || K::kind(&()).into_owned();
         let object = match tokio::time::timeout(CALL_LIMIT, api.get_opt(&key.name)).await {
@@ -88,6 +94,13 @@ where
         };
         self.loaded.lock().insert(key.clone(), Arc::clone(&object));
         Ok(Some(object))
+    }
+
+    /// Remembers an object that we have just written.
+    pub fn put(&self, object: &K) {
+        let key = Key::of(object);
+        self.known.upsert(object.meta().clone().into_response_partial());
+        self.loaded.lock().insert(key, Arc::new(object.clone()));
     }
 
     /// What the watch knows about the object without its content.

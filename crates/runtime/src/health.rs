@@ -19,6 +19,8 @@ const RETRY_HORIZON: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Default)]
 struct WatchState {
     listed: bool,
+    /// Whether the process does without it until it has listed once.
+    dispensable: bool,
     failing: Option<Failing>,
 }
 
@@ -38,12 +40,31 @@ pub struct Health {
 impl Health {
     /// Registers a watch; the process is not ready before it has listed once.
     pub fn watch(&self, name: impl Into<String>) -> WatchHealth {
-        let name = name.into();
-        self.watches.lock().insert(name.clone(), WatchState::default());
+        self.register(name.into(), WatchState::default())
+    }
+
+    /// Registers a watch that may start at any time: the process is ready before it has listed.
+    pub(crate) fn dispensable(&self, name: impl Into<String>) -> WatchHealth {
+        let state = WatchState {
+            dispensable: true,
+            ..WatchState::default()
+        };
+        self.register(name.into(), state)
+    }
+
+    fn register(&self, name: String, state: WatchState) -> WatchHealth {
+        self.watches.lock().insert(name.clone(), state);
         WatchHealth {
             health: self.clone(),
             name,
         }
+    }
+
+    /// Forgets the watches of a kind that is not watched any more, in whatever namespaces.
+    pub(crate) fn forget(&self, kind: &str) {
+        let in_namespace = format!("{kind} in ");
+        let of_kind = |name: &str| name == kind || name.starts_with(&in_namespace);
+        self.watches.lock().retain(|name, _| !of_kind(name));
     }
 
     /// Why the process is not ready, one sentence each; empty when it is.
@@ -56,14 +77,15 @@ impl Health {
         watches
             .iter()
             .filter_map(|(name, state)| {
+                let awaited = !state.listed && !state.dispensable;
                 if let Some(failing) = &state.failing {
                     let ongoing = now.duration_since(failing.last) < RETRY_HORIZON;
                     let long = now.duration_since(failing.since) >= TOLERATED;
-                    if ongoing && (long || !state.listed) {
+                    if ongoing && (long || awaited) {
                         return Some(format!("watch of {name} is failing: {}", failing.message));
                     }
                 }
-                (!state.listed).then(|| format!("watch of {name} has not listed yet"))
+                awaited.then(|| format!("watch of {name} has not listed yet"))
             })
             .collect()
     }
@@ -138,6 +160,23 @@ mod tests {
             ["watch of Pod is failing: connection refused"]
         );
         pods.alive();
+        assert!(health.complaints_at(later).is_empty());
+    }
+
+    #[test]
+    fn a_kind_that_need_not_be_there_holds_nothing_up_and_is_forgotten_with_its_watch() {
+        let health = Health::default();
+        let monitors = health.dispensable("ServiceMonitor in slurm");
+        assert!(health.complaints().is_empty());
+        monitors.failed("forbidden".into());
+        let later = Instant::now() + TOLERATED + Duration::from_secs(1);
+        assert_eq!(
+            health.complaints_at(later),
+            ["watch of ServiceMonitor in slurm is failing: forbidden"]
+        );
+        health.forget("Service");
+        assert_eq!(health.complaints_at(later).len(), 1, "another kind");
+        health.forget("ServiceMonitor");
         assert!(health.complaints_at(later).is_empty());
     }
 

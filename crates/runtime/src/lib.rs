@@ -15,6 +15,8 @@ pub mod health;
 pub mod key;
 pub mod leader;
 pub mod metrics;
+pub mod optional;
+mod ownership;
 pub mod queue;
 pub mod run;
 pub mod scrape;

@@ -96,13 +96,26 @@ impl Watches {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
+        self.in_namespaces(config, cache, Health::watch);
+    }
+
+    /// Watches a namespaced kind without which the process is ready until it has been listed.
+    pub(crate) fn tolerant<K>(&self, config: &watcher::Config, cache: &Arc<Cache<K>>)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        self.in_namespaces(config, cache, Health::dispensable);
+    }
+
+    fn in_namespaces<K>(&self, config: &watcher::Config, cache: &Arc<Cache<K>>, register: Register)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
         for (namespace, api) in self.scope.apis::<K>(&self.client) {
-            self.spawn(
-                namespace,
-                watcher(api, config.clone().timeout(WATCH_TIMEOUT_SECONDS)),
-                Ok,
-                cache,
-            );
+            let stream = watcher(api, config.clone().timeout(WATCH_TIMEOUT_SECONDS));
+            self.spawn(namespace, stream, Ok, cache, register);
         }
     }
 
@@ -117,6 +130,7 @@ impl Watches {
             watcher(api, config.clone().timeout(WATCH_TIMEOUT_SECONDS)),
             Ok,
             cache,
+            Health::watch,
         );
     }
 
@@ -128,7 +142,7 @@ impl Watches {
     {
         for (namespace, api) in self.scope.apis::<DeserializeGuard<K>>(&self.client) {
             let stream = watcher(api, watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS));
-            self.spawn(namespace, stream, unguard, cache);
+            self.spawn(namespace, stream, unguard, cache, Health::watch);
         }
     }
 
@@ -138,6 +152,7 @@ impl Watches {
         stream: impl Stream<Item = watcher::Result<Event<W>>> + Send + 'static,
         decode: fn(W) -> Result<K, Invalid>,
         cache: &Arc<Cache<K>>,
+        register: Register,
     ) where
         W: Send + 'static,
         K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
@@ -150,7 +165,7 @@ impl Watches {
         let drive = Drive {
             kind,
             namespace,
-            health: self.health.watch(name),
+            health: register(&self.health, name),
             metrics: self.metrics.clone(),
             cache: Arc::clone(cache),
             listed_once: false,
@@ -166,6 +181,9 @@ impl Watches {
         });
     }
 }
+
+/// How a watch of this name makes itself known.
+type Register = fn(&Health, String) -> WatchHealth;
 
 /// An object that does not decode into our type of its kind.
 struct Invalid {
