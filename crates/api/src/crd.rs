@@ -7,7 +7,10 @@ use kube_core::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::json;
 
-use crate::well_known::condition::{DEGRADED, READY};
+use crate::well_known::{
+    CATEGORY,
+    condition::{DEGRADED, READY},
+};
 use crate::{
     Accounting, AccountingSpec, AccountingStatus, Controller, ControllerSpec, ControllerStatus, LoginSet,
     LoginSetSpec, LoginSetStatus, NodeSet, NodeSetSpec, NodeSetStatus, RestApi, RestApiSpec, RestApiStatus,
@@ -73,6 +76,7 @@ where
     let schema = root_schema::<Spec, Status>().map_err(|source| CrdError::Schema { kind, source })?;
     let mut crd = K::crd();
     crd.spec.names.list_kind = Some(format!("{kind}List"));
+    crd.spec.names.categories = Some(vec![CATEGORY.to_owned()]);
     // Deleting a CRD deletes every cluster with it: taking the chart away must not.
     crd.metadata.annotations = Some([("helm.sh/resource-policy".to_owned(), "keep".to_owned())].into());
     for version in &mut crd.spec.versions {

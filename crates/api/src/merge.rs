@@ -20,6 +20,9 @@ pub enum MergeError {
     /// A bug on our side: no user's value comes into it.
     #[error("the Service that the operator built cannot be written as JSON")]
     Service(#[source] serde_json::Error),
+    /// The Service would be a name for a host elsewhere, where daemons and the operator would then send their tokens.
+    #[error("service.spec.type must not be ExternalName: write ClusterIP, NodePort or LoadBalancer")]
+    ExternalName,
 }
 
 /// The operator's container with the user's changes.
@@ -45,6 +48,9 @@ pub fn merge_service_spec(ours: &ServiceSpec, user: Option<&ServiceOverride>) ->
     let Some(written) = user.and_then(|service| service.spec.as_ref()) else {
         return Ok(merged);
     };
+    if written.is_external_name() {
+        return Err(MergeError::ExternalName);
+    }
     let selector = merged.get("selector").cloned();
     let mut written = written.0.clone();
     written.remove("externalIPs");

@@ -12,7 +12,8 @@ pub struct Metrics {
     /// Whether slurmctld serves OpenMetrics.
     #[serde(default)]
     pub enabled: bool,
-    /// ServiceMonitor of the Prometheus operator; made only where its CRD exists.
+    /// ServiceMonitor of the Prometheus operator. It is made once the cluster has its CRD; until then the condition Degraded
+    /// says that it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub service_monitor: Option<ServiceMonitor>,

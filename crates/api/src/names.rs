@@ -184,6 +184,13 @@ impl RestApi {
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
+
+    /// URL of slurmrestd with the whole name of its Service. The dot at its end keeps resolvers from trying their search
+    /// domains, one of which may be somebody else's.
+    pub fn absolute_url(&self, cluster_domain: &str) -> String {
+        let Address { host, port } = self.address();
+        format!("http://{host}.svc.{cluster_domain}.:{port}")
+    }
 }
 
 impl LoginSet {
@@ -379,6 +386,10 @@ mod tests {
         assert_eq!(accounting.service_fqdn(), "slurm-accounting.hpc");
         let restapi: RestApi = object("RestApi", &json!({ "controllerRef": { "name": "c" } }));
         assert_eq!(restapi.url(), "http://slurm-restapi.hpc:6820");
+        assert_eq!(
+            restapi.absolute_url("cluster.local"),
+            "http://slurm-restapi.hpc.svc.cluster.local.:6820"
+        );
         let login: LoginSet = object("LoginSet", &json!({ "controllerRef": { "name": "c" } }));
         assert_eq!(login.ssh_config_name(), "slurm-ssh-config");
         assert_eq!(login.ssh_host_keys_name(), "slurm-ssh-host-keys");

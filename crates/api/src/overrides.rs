@@ -33,6 +33,11 @@ impl RawObject {
     pub fn text(&self, key: &str) -> Option<&str> {
         self.0.get(key).and_then(Value::as_str)
     }
+
+    /// Whether this is the spec of a Service that only names a host elsewhere.
+    pub fn is_external_name(&self) -> bool {
+        self.text("type") == Some("ExternalName")
+    }
 }
 
 impl From<Map<String, Value>> for RawObject {

@@ -6,12 +6,16 @@
 pub const GROUP: &str = "slinky.slurm.net";
 /// The one version served and stored.
 pub const VERSION: &str = "v1beta1";
+/// Category of the six kinds: `kubectl get slurm` lists them all. No kind, plural or short name may be the same word.
+pub const CATEGORY: &str = "slurm";
 /// Kubernetes' own label and annotation for the pod's default container, host name key and so on live here too,
 /// so that nobody retypes them.
 pub const HOSTNAME_TOPOLOGY_KEY: &str = "kubernetes.io/hostname";
 
 /// Labels.
 pub mod label {
+    /// ConfigMap, by us: the kind of the object whose children it keeps until the object may go.
+    pub const ANCHOR: &str = "keelson.dev/anchor";
     /// Which daemon a pod runs; see [`super::app`].
     pub const APP: &str = "app.kubernetes.io/name";
     /// Name of the custom resource that a child belongs to.
@@ -86,7 +90,8 @@ pub mod annotation {
     pub const HOSTNAME_OVERRIDE: &str = "nodeset.slinky.slurm.net/hostname-override";
     /// Pod: container that `kubectl logs` and `exec` take when none is named.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-    /// Pod: checksum of the auth/slurm key Secret.
+    /// Pod: name of the content of the auth/slurm key Secret, as of all that are called hash here: keyed, see
+    /// [`object::HASH_KEY`](super::object::HASH_KEY).
     pub const SLURM_KEY_HASH: &str = "slinky.slurm.net/slurm-key-hash";
     /// Pod: checksum of the JWT key Secret.
     pub const JWT_KEY_HASH: &str = "slinky.slurm.net/jwt-key-hash";
@@ -101,6 +106,8 @@ pub mod annotation {
     /// Pod: checksum of the SSH host keys.
     pub const SSH_HOST_KEYS_HASH: &str = "slinky.slurm.net/ssh-host-keys-hash";
 
+    /// What all annotations of our own begin with.
+    pub const PREFIX: &str = "keelson.dev/";
     /// Child object: hash of what we last applied, so that removals are seen too.
     pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
     /// Any of the six kinds, by a person: `"true"` skips drains and waits while the object is deleted.
@@ -111,12 +118,32 @@ pub mod annotation {
     pub const DRAIN_CAUSE: &str = "keelson.dev/drain-cause";
     /// Worker pod, by us: RFC 3339 time of the drain request; the user's timeout counts from here.
     pub const DRAIN_SINCE: &str = "keelson.dev/drain-since";
+    /// Worker pod, by us: RFC 3339 time at which the slurmd started that served its Slurm node before the pod was made.
+    pub const REGISTERED_BEFORE: &str = "keelson.dev/registered-before";
     /// ConfigMap of a Controller, by us: the name of the configuration, under which slurmctld's pod and the status speak of it.
     pub const CONFIG_NAME: &str = "keelson.dev/config-name";
     /// Controller and Accounting pods, by us: changed to make the kubelet deliver a new configuration at once.
     pub const CONFIG_POKE: &str = "keelson.dev/config-poke";
+    /// Controller, by us: checksum of the slurm.key for which all nodes are drained, written before the first Slurm call so
+    /// that a restart knows of them.
+    pub const SLURM_KEY_ROLLOVER: &str = "keelson.dev/slurm-key-rollover";
+    /// Controller, by a person: `"true"`, or which of [`GENERATE_KEYS`], separated by commas; the operator makes the key
+    /// Secrets that are missing.
+    pub const GENERATE: &str = "keelson.dev/generate";
+    /// Controller, by a person: JSON, the annotations of the Secrets that are made, under the same names.
+    pub const GENERATE_ANNOTATIONS: &str = "keelson.dev/generate-annotations";
+    /// The keys that can be made.
+    pub const GENERATE_KEYS: [&str; 2] = ["slurmKey", "jwtKey"];
     /// Secret, by us: a key that we made and that is kept on uninstall.
     pub const GENERATED_KEY: &str = "keelson.dev/generated-key";
+}
+
+/// Objects that the operator makes for a whole namespace.
+pub mod object {
+    /// Secret: the key of the names that pods carry for the contents of Secrets.
+    pub const HASH_KEY: &str = "keelson-hash-key";
+    /// The key in it.
+    pub const HASH_KEY_FILE: &str = "hash.key";
 }
 
 /// Finalizers.
@@ -139,6 +166,8 @@ pub mod condition {
     pub const DEGRADED: &str = "Degraded";
     /// slurmctld runs with the newest configuration.
     pub const CONFIG_APPLIED: &str = "ConfigApplied";
+    /// Controller: slurmdbd keeps records of the cluster's jobs.
+    pub const ACCOUNTING_REGISTERED: &str = "AccountingRegistered";
     /// Deletion waits for something.
     pub const TERMINATING: &str = "Terminating";
     /// NodeSet: the reservation for a scheduled update exists in Slurm.
@@ -178,12 +207,28 @@ pub mod reason {
     pub const CONTROLLER_MISSING: &str = "ControllerMissing";
     /// Not ready or degraded: slurmctld or slurmrestd does not answer.
     pub const SLURM_UNREACHABLE: &str = "SlurmUnreachable";
+    /// Not ready or degraded: workers are ready for Kubernetes and out of service in Slurm.
+    pub const NODES_DOWN: &str = "NodesDown";
+    /// Degraded: the list of jobs cannot be read.
+    pub const JOBS_UNREADABLE: &str = "JobsUnreadable";
+    /// Degraded: something that was to be done failed and is tried again.
+    pub const STEP_FAILED: &str = "StepFailed";
+    /// Degraded: partitions name groups that slurmctld does not find.
+    pub const GROUPS_UNKNOWN: &str = "GroupsUnknown";
+    /// Degraded: several machines give their workers the same name.
+    pub const HOSTNAME_CONFLICT: &str = "HostnameConflict";
+    /// Not progressing: Slurm keeps records of workers that are gone.
+    pub const RECORDS_KEPT: &str = "RecordsKept";
     /// Degraded: the spec cannot be carried out as written.
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// Degraded: the API server refused a child object.
     pub const APPLY_FAILED: &str = "ApplyFailed";
+    /// Degraded: a ServiceMonitor is asked for, and the cluster does not have that kind.
+    pub const MONITORING_UNAVAILABLE: &str = "MonitoringUnavailable";
     /// Degraded: slurmctld refused the new configuration and goes on with the last good one.
     pub const CONFIG_REFUSED: &str = "ConfigRefused";
+    /// slurmdbd does not know where slurmctld is, and keeps no records of its jobs.
+    pub const NOT_REGISTERED: &str = "NotRegistered";
     /// Config pending: it is on its way to the pod.
     pub const CONFIG_PENDING: &str = "ConfigPending";
     /// Another slurm.key waits until no job runs.
@@ -220,8 +265,9 @@ pub mod reason {
     pub const RESERVATION_FAILED: &str = "ReservationFailed";
 }
 
-/// Event reasons that the peer emits, so that alerts built on them go on working. One difference: the peer's
-/// `Scheduled Update` has a space, which the events API accepts but tools do not.
+/// Event reasons. Those that Slinky has too are emitted where the same happens, so that alerts on them go on working. One
+/// difference: Slinky's `Scheduled Update` has a space, which the events API accepts but tools do not.
+/// `docs/src/reference/events.md` lists them all.
 pub mod event {
     /// Workers are added.
     pub const SCALING_UP: &str = "ScalingUp";
@@ -231,16 +277,20 @@ pub mod event {
     pub const NODE_CORDON: &str = "NodeCordon";
     /// A ready worker is unknown to Slurm.
     pub const SLURM_NODE_NOT_REGISTERED: &str = "SlurmNodeNotRegistered";
-    /// A Slurm node record without a Kubernetes node was removed.
+    /// The record of a worker that is gone for good was deleted from Slurm.
     pub const DEFUNCT_SLURM_NODE_PRUNED: &str = "DefunctSlurmNodePruned";
     /// A worker is replaced by a rolling update.
     pub const ROLLING_UPDATE: &str = "RollingUpdate";
-    /// A worker is replaced by one with other resources or features, and Slurm's record of its node stays (not the peer's).
+    /// A worker is replaced by one with other resources or features, and Slurm's record of its node stays (not Slinky's).
     pub const NODE_NOT_RENEWED: &str = "NodeNotRenewed";
-    /// Workers take no new jobs (not the peer's).
+    /// Workers take no new jobs (not Slinky's).
     pub const DRAINING: &str = "Draining";
-    /// Workers take jobs again (not the peer's).
+    /// Workers take jobs again (not Slinky's).
     pub const RESUMED: &str = "Resumed";
+    /// `drain.timeout` is over, and jobs on leaving workers are requeued or cancelled (not Slinky's).
+    pub const DRAIN_TIMEOUT: &str = "DrainTimeout";
+    /// slurmrestd is too old to change the topology of a node (not Slinky's).
+    pub const TOPOLOGY_NOT_CHANGED: &str = "TopologyNotChanged";
     /// A worker is replaced in its maintenance window.
     pub const SCHEDULED_UPDATE: &str = "ScheduledUpdate";
     /// A DaemonSet-mode worker failed and is replaced.
@@ -255,18 +305,6 @@ pub mod event {
     pub const SYNC_FAILED: &str = "SyncFailed";
     /// Finalizer handling failed.
     pub const SYNC_FINALIZER_FAILED: &str = "SyncFinalizerFailed";
-    /// A PVC belongs to another controller.
-    pub const CONFLICTING_CONTROLLER: &str = "ConflictingController";
-    /// A child was created.
-    pub const CREATE_SUCCEEDED: &str = "CreateSucceeded";
-    /// A child could not be created.
-    pub const CREATE_FAILED: &str = "CreateFailed";
-    /// A child could not be changed.
-    pub const PATCH_FAILED: &str = "PatchFailed";
-    /// A child was deleted.
-    pub const DELETE_SUCCEEDED: &str = "DeleteSucceeded";
-    /// A child could not be deleted.
-    pub const DELETE_FAILED: &str = "DeleteFailed";
     /// A worker pod was created.
     pub const SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
     /// A worker pod could not be created.
@@ -275,8 +313,6 @@ pub mod event {
     pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
     /// A worker pod could not be deleted.
     pub const FAILED_DELETE: &str = "FailedDelete";
-    /// A worker pod was changed.
-    pub const SUCCESSFUL_UPDATE: &str = "SuccessfulUpdate";
     /// A worker pod could not be changed.
     pub const FAILED_UPDATE: &str = "FailedUpdate";
 }
@@ -363,6 +399,8 @@ pub mod volume {
     pub const SACKD_DIR: &str = "sackd-dir";
     /// `sshd_config` and `authorized_keys`.
     pub const SSH_CONFIG: &str = "ssh-config";
+    /// root's keys, as a directory, so that they change in running pods.
+    pub const SSH_KEYS: &str = "ssh-keys";
     /// SSH host keys.
     pub const SSH_HOST_KEYS: &str = "ssh-host-keys";
     /// sssd.conf.
@@ -417,6 +455,8 @@ pub mod file {
     pub const SSHD_CONFIG: &str = "sshd_config";
     /// root's keys in login pods.
     pub const AUTHORIZED_KEYS: &str = "authorized_keys";
+    /// The same in the directory of keys by user.
+    pub const ROOT_KEYS: &str = "authorized_keys.root";
     /// SSSD.
     pub const SSSD_CONF: &str = "sssd.conf";
     /// Log of slurmctld.
@@ -460,6 +500,11 @@ pub mod slurm {
     pub const FEATURE_PREFIX: &str = "k8s/";
     /// A node's reason is ours if it is empty or starts with this.
     pub const REASON_PREFIX: &str = "slurm-operator: ";
+    /// Reason of nodes that a Controller has drained to replace slurm.key. It does not start with [`REASON_PREFIX`]: only the
+    /// Controller brings these nodes back.
+    pub const KEY_ROLLOVER_REASON: &str = "keelson: slurm.key is being replaced";
+    /// Value of [`SLURM_KEY_ROLLOVER`](super::annotation::SLURM_KEY_ROLLOVER) once slurmctld runs with the new key.
+    pub const KEY_ROLLOVER_IN_USE: &str = "in-use";
     /// Name of a scheduled update's reservation, followed by the NodeSet's name.
     pub const RESERVATION_PREFIX: &str = "SlurmOperatorMaint-";
     /// Longest ClusterName that Slurm takes.
@@ -470,6 +515,13 @@ pub mod slurm {
     pub const TOKEN_LIFETIME_MAX_SECS: i64 = 2_147_483_646;
     /// Liveness path of slurmctld and slurmd.
     pub const LIVEZ: &str = "/livez";
+    /// Paths at which slurmctld serves its metrics.
+    pub const METRICS_PATHS: [&str; 4] = [
+        "/metrics/jobs",
+        "/metrics/nodes",
+        "/metrics/partitions",
+        "/metrics/scheduler",
+    ];
     /// Readiness path of slurmctld and slurmd.
     pub const READYZ: &str = "/readyz";
 }

@@ -188,7 +188,14 @@ fn names_are_the_peers(
     assert_eq!(
         serde_json::to_value(&crd.spec.names).unwrap(),
         json!({ "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular,
-                "shortNames": short_names })
+                "shortNames": short_names, "categories": ["slurm"] })
+    );
+    // kubectl takes a category for a name and a name for a category: one word must not be both.
+    assert!(
+        ![plural, singular]
+            .iter()
+            .chain(short_names)
+            .any(|name| *name == "slurm")
     );
     let version = version(kind);
     assert_eq!(

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
-use keelson_api::validate::{
-    Report, Validate, config_file_keys, conflicts, ha_claim, validate, validate_update,
-};
+use keelson_api::validate::{Report, Validate, conflicts, validate, validate_update};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use pretty_assertions::assert_eq;
 use rstest::rstest;
@@ -425,7 +423,6 @@ fn tokens(#[case] patch: Value, #[case] path: &str) {
 #[case::odd_key(validate(&loginset(&json!({"rootSshAuthorizedKeys": "AAAA"}))), "spec.rootSshAuthorizedKeys")]
 #[case::no_slurmrestd(validate(&restapi(&json!({"replicas": 0}))), "spec.replicas")]
 #[case::long_token(validate(&token(&json!({"lifetime": "700000h"}))), "spec.lifetime")]
-#[case::unknown_file(config_file_keys(0, &"cm".into(), ["motd"]), "spec.configFileRefs[0]")]
 fn warned_of(#[case] report: Report, #[case] path: &str) {
     assert_eq!(paths(&report), Vec::<String>::new());
     assert_eq!(
@@ -435,29 +432,6 @@ fn warned_of(#[case] report: Report, #[case] path: &str) {
             .map(|warning| warning.path.to_string())
             .collect::<Vec<_>>(),
         [path]
-    );
-}
-
-#[test]
-fn config_files_of_the_operator_are_refused_and_known_ones_pass() {
-    let report = config_file_keys(
-        1,
-        &"cm".into(),
-        ["gres.conf", "slurm.conf", "topology.yaml", "slurmdbd.conf"],
-    );
-    assert_eq!(
-        paths(&report),
-        ["spec.configFileRefs[1]", "spec.configFileRefs[1]"]
-    );
-    assert!(report.warnings.is_empty());
-}
-
-#[test]
-fn a_shared_claim_must_be_writable_by_many() {
-    assert!(ha_claim("a", &["ReadWriteOnce".into(), "ReadWriteMany".into()]).is_valid());
-    assert_eq!(
-        paths(&ha_claim("a", &["ReadWriteOnce".into()])),
-        ["spec.persistence.existingClaim"]
     );
 }
 

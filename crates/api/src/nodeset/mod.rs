@@ -124,7 +124,9 @@ pub struct NodeSetSpec {
     #[serde(default = "defaults::yes")]
     pub workload_disruption_protection: bool,
 
-    /// When Slurm node records without a worker are deleted. `DaemonSet` mode only.
+    /// When Slurm's records of workers are deleted whose Kubernetes node is gone. `DaemonSet` mode only: in `StatefulSet`
+    /// mode the records of workers that are gone for good are always deleted. A record stays as long as a pending job names
+    /// the node, somebody else drained it, or a reservation holds it.
     #[serde(default)]
     pub prune_slurm_node_records: PruneSlurmNodeRecords,
 
@@ -201,13 +203,13 @@ impl ScalingMode {
     }
 }
 
-/// When Slurm node records without a worker are deleted.
+/// When Slurm's records of workers are deleted whose Kubernetes node is gone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PruneSlurmNodeRecords {
-    /// Never.
+    /// Never: a machine that comes back under its name finds its record.
     #[default]
     Never,
-    /// When the Kubernetes node is gone.
+    /// When the Kubernetes node is gone, or gives its worker another name.
     NodeNotFound,
 }
 
@@ -296,7 +298,8 @@ pub enum DrainTimeoutAction {
     /// They are waited for; a condition says so.
     #[default]
     Wait,
-    /// They are requeued where they may be; others are waited for.
+    /// They are requeued. Jobs that Slurm cannot start again (`--no-requeue`, interactive ones, a slurmrestd before 26.05)
+    /// are waited for.
     Requeue,
     /// They are cancelled.
     Cancel,

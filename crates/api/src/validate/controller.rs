@@ -2,14 +2,13 @@
 
 use crate::controller::{ClaimPolicy, Controller, ControllerSpec, Persistence};
 use crate::metrics::ServiceMonitor;
-use crate::references::LocalObjectReference;
 use crate::validate::path::Path;
 use crate::validate::pods::{Own, Pod};
 use crate::validate::references::{self, Keys};
 use crate::validate::report::Report;
 use crate::validate::{Validate, pods, service, text};
+use crate::well_known::container;
 use crate::well_known::slurm::CLUSTER_NAME_MAX;
-use crate::well_known::{container, file};
 
 const ACCESS_MODES: [&str; 4] = [
     "ReadWriteOnce",
@@ -275,47 +274,4 @@ fn service_monitor(monitor: &ServiceMonitor, report: &mut Report) {
             );
         }
     }
-}
-
-/// Judges the keys of a ConfigMap that `configFileRefs[index]` names. Whoever calls this has read it.
-pub fn config_file_keys<'a>(
-    index: usize,
-    reference: &LocalObjectReference,
-    keys: impl IntoIterator<Item = &'a str>,
-) -> Report {
-    let mut report = Report::default();
-    let path = Path::spec().field("configFileRefs").index(index);
-    for key in keys {
-        if file::RESERVED.contains(&key) {
-            report.refuse(
-                &path,
-                format!(
-                    "ConfigMap {:?} has the key {key:?}, a file that the operator writes",
-                    reference.name
-                ),
-                "remove the key; lines for it go into extraConf",
-            );
-        } else if !file::KNOWN.contains(&key) {
-            report.warn(
-                &path,
-                format!("Slurm does not read {key:?} of ConfigMap {:?} by itself; include it in a file that it reads", reference.name),
-            );
-        }
-    }
-    report
-}
-
-/// Judges the claim that high availability uses. Whoever calls this has read it; one that does not exist yet is no fault.
-pub fn ha_claim(claim: &str, access_modes: &[String]) -> Report {
-    let mut report = Report::default();
-    if !access_modes.iter().any(|mode| mode == "ReadWriteMany") {
-        report.refuse(
-            &Path::spec().field("persistence").field("existingClaim"),
-            format!(
-                "PersistentVolumeClaim {claim:?} is not ReadWriteMany, but primary and backups write to it"
-            ),
-            "name a claim with the access mode ReadWriteMany",
-        );
-    }
-    report
 }

@@ -5,6 +5,7 @@
 //! already wrong may be changed as long as the change itself is right.
 
 mod accounting;
+mod annotations;
 mod conflicts;
 mod controller;
 mod loginset;
@@ -23,8 +24,8 @@ use kube_core::Resource;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use annotations::{changed_annotations, validate_annotations};
 pub use conflicts::conflicts;
-pub use controller::{config_file_keys, ha_claim};
 pub use path::Path;
 pub use report::{Report, Violation, Warning};
 pub use window::is_over;

@@ -120,7 +120,7 @@ impl Validate for NodeSet {
             ScalingMode::StatefulSet if *prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound => {
                 report.warn(
                     &spec.field("pruneSlurmNodeRecords"),
-                    "has no effect in StatefulSet mode",
+                    "has no effect in StatefulSet mode: records of workers that are gone for good always go",
                 );
             }
             ScalingMode::StatefulSet => {}

@@ -64,16 +64,21 @@ fn key(path: &Path, name: &str, key: &str, kind: &str, report: &mut Report) {
 
 pub(crate) fn secret_key(path: &Path, selector: &SecretKeySelector, report: &mut Report) {
     key(path, &selector.name, &selector.key, "Secret", report);
-    if selector.optional == Some(true) {
+    optional(path, selector.optional, report);
+}
+
+pub(crate) fn config_map_key(path: &Path, selector: &ConfigMapKeySelector, report: &mut Report) {
+    key(path, &selector.name, &selector.key, "ConfigMap", report);
+    optional(path, selector.optional, report);
+}
+
+fn optional(path: &Path, optional: Option<bool>, report: &mut Report) {
+    if optional == Some(true) {
         report.warn(
             &path.field("optional"),
             "the pods would start without the key and fail; it is taken as false",
         );
     }
-}
-
-pub(crate) fn config_map_key(path: &Path, selector: &ConfigMapKeySelector, report: &mut Report) {
-    key(path, &selector.name, &selector.key, "ConfigMap", report);
 }
 
 /// Keys that a daemon cannot run without; the CRD's rules ask for them too, but only the API server runs those.

@@ -45,6 +45,13 @@ pub(crate) fn check(service: Option<&ServiceOverride>, report: &mut Report) {
     if let Some(spec) = pods::read::<ServiceSpec>(&path, raw, "Service", report) {
         ports(&path.field("ports"), &spec, report);
     }
+    if raw.is_external_name() {
+        report.refuse(
+            &path.field("type"),
+            "a Service of type ExternalName sends daemons and the operator's tokens to a host elsewhere",
+            "write ClusterIP, NodePort or LoadBalancer, and leave externalName out",
+        );
+    }
     if raw.0.get("externalIPs").is_some_and(|ips| !ips.is_null()) {
         report.warn(
             &path.field("externalIPs"),
