@@ -12,6 +12,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+use slurm_conf::catalogue::File;
+use slurm_conf::fingerprint;
+use slurm_conf::precheck::{self, MissingFile};
+use slurm_conf::syntax;
 
 /// What a directory may hold. ConfigMaps and Secrets end at one MiB each; more than this is a mistake, and no reason to
 /// take slurmctld down by running out of memory.
@@ -69,6 +73,14 @@ impl Files {
             .map(|content| String::from_utf8_lossy(content).into_owned())
     }
 
+    /// All files that are text.
+    pub fn texts(&self) -> BTreeMap<String, String> {
+        let text = |(name, content): (&String, &Vec<u8>)| {
+            Some((name.clone(), String::from_utf8(content.clone()).ok()?))
+        };
+        self.0.iter().filter_map(text).collect()
+    }
+
     /// The hash that names this configuration.
     pub fn hash(&self) -> String {
         let mut hasher = Sha256::new();
@@ -81,9 +93,10 @@ impl Files {
         hex(&hasher.finalize())
     }
 
-    /// sha256 of one file.
-    pub fn digest(&self, name: &str) -> Option<String> {
-        self.0.get(name).map(|content| hex(&Sha256::digest(content)))
+    /// The name of one file under the content of another: nobody who does not have that one can try guesses against it.
+    pub fn named_under(&self, key: &str, name: &str) -> Option<String> {
+        let (key, content) = (self.0.get(key)?, self.0.get(name)?);
+        Some(fingerprint::keyed(key, name, content))
     }
 
     /// Makes a directory hold these files and no others. Each file appears whole or not at all. Only their owner may read
@@ -131,24 +144,20 @@ impl Files {
         if !self.0.contains_key("slurm.conf") {
             return Some("there is no slurm.conf".to_owned());
         }
-        if let Some(plugin) = self.parameters("TopologyPlugin").last()
-            && let Some(needed) = topology_files(plugin)
-            && !needed.iter().any(|file| self.0.contains_key(*file))
-        {
-            return Some(format!(
-                "TopologyPlugin={plugin} needs {}, which is not there",
-                needed.join(" or ")
-            ));
-        }
-        let configuration = self.0.keys().filter(|name| has_extension(name, "conf"));
-        configuration
-            .flat_map(|name| {
-                included(&self.text(name).unwrap_or_default())
-                    .map(move |file| (name, file))
-                    .collect::<Vec<_>>()
-            })
-            .find(|(_, file)| !self.has(file))
-            .map(|(name, file)| format!("{name} includes {file}, which is not there"))
+        let texts = self.texts();
+        [
+            ("slurm.conf", File::Slurm),
+            ("gres.conf", File::Gres),
+            ("cgroup.conf", File::Cgroup),
+        ]
+        .into_iter()
+        .filter_map(|(name, kind)| Some((name, kind, texts.get(name)?)))
+        .find_map(|(name, kind, text)| {
+            // What cannot be read slurmctld says itself, at once.
+            let (document, _) = syntax::read(kind, text, &texts);
+            let missing = precheck::missing_files(&document, |file| self.has(file));
+            missing.first().map(|missing| flaw(name, missing))
+        })
     }
 
     /// Whether slurmctld finds it: beside the others, or anywhere in its container.
@@ -168,23 +177,13 @@ fn hex(bytes: &[u8]) -> String {
     digits.concat()
 }
 
-/// What a text includes, as far as the names say it.
-fn included(text: &str) -> impl Iterator<Item = String> {
-    text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let include = words.next()?.eq_ignore_ascii_case("include");
-        let file = words.next()?;
-        let plain = !file.contains(['*', '%', '=']);
-        (include && plain).then(|| file.to_owned())
-    })
-}
-
-/// Any one of these describes what the plugin wants described; `None` for one that wants nothing.
-fn topology_files(plugin: &str) -> Option<&'static [&'static str]> {
-    match plugin {
-        "topology/tree" | "topology/block" | "topology/ring" => Some(&["topology.yaml", "topology.conf"]),
-        "topology/torus3d" => Some(&["topology.yaml"]),
-        _ => None,
+fn flaw(main: &str, missing: &MissingFile) -> String {
+    match missing {
+        MissingFile::Included { origin, file } => {
+            let by = origin.file.as_deref().unwrap_or(main);
+            format!("{by} includes {file}, which is not there")
+        }
+        MissingFile::Topology { .. } => format!("{missing}, which is not there"),
     }
 }
 

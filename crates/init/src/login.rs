@@ -1,12 +1,12 @@
-//! The login pod: sackd, sshd, and sssd where it is set up.
+//! The login pod: sackd, sshd, and SSSD where it is set up.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::process::{Event, Manager, find};
+use crate::process::{Event, Manager};
 use crate::service::Service;
-use crate::{SLURM_USER, sshd, words};
+use crate::{SLURM_USER, sshd, sssd, words};
 
 /// Keeps the login programs running until the container stops.
 pub fn run() -> std::io::Result<i32> {
@@ -18,14 +18,15 @@ pub fn run() -> std::io::Result<i32> {
     let mut manager = Manager::new(None)?;
     let sackd = ["-D".to_owned()].into_iter().chain(options);
     manager.add_beside(Service::new("sackd", sackd).run_as(SLURM_USER));
+    if let Some(sssd) = sssd::service()? {
+        manager.add_beside(sssd);
+    }
     if Path::new(sshd::CONFIG).exists() {
         manager.add_beside(sshd::service()?);
     }
-    if find("sssd").exists() && Path::new("/etc/sssd/sssd.conf").exists() {
-        manager.add_beside(Service::new("sssd", ["-i", "--logger=stderr"].map(str::to_owned)));
-    }
     while manager.next(Duration::from_mins(1)) != Some(Event::Stop) {}
-    // Nobody comes in any more. Whoever is in has the pod's grace period to leave, and needs sackd until then.
+    // Nobody comes in any more. Whoever is in has the pod's grace period to leave, and needs sackd and SSSD until
+    // then.
     manager.stop_beside(sshd::NAME);
     while manager.has_orphans() {
         manager.next(Duration::from_secs(1));

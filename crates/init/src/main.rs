@@ -7,6 +7,7 @@
 //! first process of a pod's sandbox.
 
 mod files;
+mod groups;
 mod hand_back;
 mod log;
 mod login;
@@ -20,15 +21,19 @@ mod single;
 mod slurmctld;
 mod slurmd;
 mod sshd;
+mod sssd;
 mod status;
 mod store;
 mod transaction;
+mod users;
 mod words;
 
 use std::process::ExitCode;
 
 /// Where the pod mounts configuration and keys.
 const MOUNTED: &str = "/etc/slurm";
+/// Where the pod mounts users and groups that come from files.
+const EXTRA_USERS: &str = slurm_conf::sshd_config::EXTRA_USERS;
 /// Our own directory.
 const RUN: &str = "/run/init";
 /// Where daemons read what was mounted, with the owner and modes that they insist on.

@@ -9,20 +9,23 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::files::{Files, Mounted};
-use crate::hand_back::HandBack;
+use crate::groups::Groups;
+use crate::hand_back::{HandBack, Wait};
 use crate::moment::Moment;
 use crate::process::{Event, Manager, find};
 use crate::role::{self, Role};
-use crate::status::Status;
+use crate::status::{Status, Told};
 use crate::store::Store;
 use crate::transaction::{Step, Transaction};
-use crate::{MOUNTED, RUN, RUN_CONF};
+use crate::users::Users;
+use crate::{EXTRA_USERS, MOUNTED, RUN, RUN_CONF};
 
 /// Where state directories are.
 const SPOOL: &str = "/var/spool/slurmctld";
 
 /// The key that tokens are signed with.
 const JWT_KEY: &str = "jwt.key";
+const SLURM_KEY: &str = "slurm.key";
 
 /// How often the mounted files are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -47,11 +50,16 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
     let store = Store::of(&files, Path::new(SPOOL));
     let hand_back = HandBack::of(&files);
     let (transaction, steps) = Transaction::begin(files, store.load());
+    let mut users = Users::new(Path::new(EXTRA_USERS));
+    // slurmctld finds these when it starts.
+    users.changed();
     let mut daemon = Daemon {
         manager,
         mounted,
         unreadable: String::new(),
         keys,
+        users,
+        groups: Groups::default(),
         transaction,
         store,
         hand_back,
@@ -83,6 +91,8 @@ struct Daemon {
     /// Why the mounted files could not be read the last time.
     unreadable: String,
     keys: Files,
+    users: Users,
+    groups: Groups,
     transaction: Transaction,
     store: Store,
     hand_back: Option<HandBack>,
@@ -98,9 +108,12 @@ impl Daemon {
     fn run(&mut self) -> std::io::Result<i32> {
         let mut looked = Instant::now();
         loop {
-            let key = self.jwt_key();
-            self.status
-                .set(self.manager.main(), &key, self.transaction.report());
+            self.status.set(Told {
+                main_pid: self.manager.main(),
+                jwt_key: self.jwt_key(),
+                groups: self.groups.report(),
+                report: self.transaction.report(),
+            });
             let steps = match self.manager.next(LOOK.saturating_sub(looked.elapsed())) {
                 Some(Event::Stop) => return Ok(self.stop()),
                 Some(Event::Reload) => {
@@ -136,7 +149,7 @@ impl Daemon {
 
     /// Waits until nobody stands in for us; false when the container is to stop first.
     fn wait_for_turn(&mut self) -> bool {
-        let mut waiting = None;
+        let mut waiting = Wait::default();
         while self
             .hand_back
             .as_ref()
@@ -220,6 +233,12 @@ impl Daemon {
             Ok(None) => {}
             Err(error) => self.complain(error.to_string()),
         }
+        let users_changed = self.users.changed();
+        if users_changed {
+            println!("init: users or groups have changed");
+            self.transaction.users();
+        }
+        self.groups.look(&self.installed, users_changed);
         let late = self.transaction.is_trying() && self.asked_at.elapsed() > LATE;
         let role = (late || self.transaction.needs_role())
             .then(|| role::ask(&self.installed))
@@ -252,13 +271,13 @@ impl Daemon {
         self.keys.put(JWT_KEY, key);
     }
 
-    /// The key of tokens that slurmctld goes by, unrecognisable; nothing while it is about to take in another. It tells no
-    /// more than any token does.
+    /// The key of tokens that slurmctld goes by, named under the slurm.key that it runs with; nothing while it is about to
+    /// take in another.
     fn jwt_key(&self) -> String {
         if self.transaction.is_rekeying() {
             return String::new();
         }
-        self.keys.digest(JWT_KEY).unwrap_or_default()
+        self.keys.named_under(SLURM_KEY, JWT_KEY).unwrap_or_default()
     }
 
     fn complain(&mut self, error: String) {
@@ -303,6 +322,9 @@ impl Daemon {
 
     fn install(&mut self, files: Files) -> std::io::Result<()> {
         files.clone().with(&self.keys).write(Path::new(RUN_CONF))?;
+        if self.installed != files {
+            self.groups.forget();
+        }
         self.installed = files;
         self.installed_at = Moment::now();
         Ok(())

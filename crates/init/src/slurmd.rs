@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::process::{Manager, find};
-use crate::{RUN, registration, single, sshd};
+use crate::{RUN, registration, single, sshd, sssd};
 
 /// Runs slurmd to its end and returns its exit status.
 pub fn run(args: Vec<String>) -> std::io::Result<i32> {
@@ -20,6 +20,9 @@ pub fn run(args: Vec<String>) -> std::io::Result<i32> {
     // slurmd gives up if its run directory is not its own; Slurm's other daemons, and so the packages, use one of SlurmUser.
     std::os::unix::fs::chown("/run/slurm", Some(0), Some(0))?;
     args.insert(0, "--systemd".to_owned());
+    if let Some(sssd) = sssd::service()? {
+        manager.add_beside(sssd);
+    }
     if Path::new(sshd::CONFIG).exists() {
         manager.add_beside(sshd::service()?);
     }

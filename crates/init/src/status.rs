@@ -1,22 +1,30 @@
 //! The status report of slurmctld's configuration, served to the operator: `GET /v1/status` on port 6816.
 //!
-//! Everybody in the cluster's network can read it, jobs included. It holds hashes (that of the key of tokens tells no
-//! more than a token does, and everybody has one), and lines of slurmctld's log that tell
-//! what is wrong with a configuration which users can read anyway; there is nothing to write.
+//! Everybody in the cluster's network can read it, jobs included. It holds hashes of files that users can read anyway, groups
+//! that these files name, a name of the key of tokens that is keyed with slurm.key, and lines of slurmctld's log that tell
+//! what is wrong with a configuration; there is nothing to write.
+//!
+//! Who connects and says nothing is cut off after [`PATIENCE`], and one address has only so many connections: a silent client
+//! keeps nobody else from asking.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::groups;
 use crate::transaction::Report;
 
 /// Where the report is served.
 const PORT: u16 = 6816;
 
-/// How many connections are served at a time, so that one that hangs holds up nobody.
-const SERVERS: usize = 8;
+/// How many connections are open at a time; further ones are closed at once.
+const CONNECTIONS: usize = 64;
+
+/// How many of them one address may have.
+const PER_ADDRESS: usize = 4;
 
 /// How long a connection may take to ask, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,11 +32,64 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The largest request that is read.
 const LARGEST: usize = 8192;
 
+/// Stack of a thread that answers.
+const STACK: usize = 128 << 10;
+
 /// The report, and who serves it.
 #[derive(Debug, Default)]
 pub struct Status {
     body: Arc<Mutex<String>>,
-    told: Option<(Option<i32>, String, Report)>,
+    told: Option<Told>,
+}
+
+/// What is told.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Told {
+    pub main_pid: Option<i32>,
+    /// The name of the key of tokens.
+    pub jwt_key: String,
+    pub groups: groups::Report,
+    pub report: Report,
+}
+
+/// Who is connected, by address.
+#[derive(Debug, Clone, Default)]
+struct Guests(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+/// One who is connected; gone when dropped.
+#[derive(Debug)]
+struct Guest {
+    guests: Guests,
+    address: IpAddr,
+}
+
+impl Guests {
+    /// Lets one more in, unless there are too many.
+    fn admit(&self, address: IpAddr) -> Option<Guest> {
+        let mut counts = self.0.lock().ok()?;
+        let own = counts.get(&address).copied().unwrap_or(0);
+        if own >= PER_ADDRESS || counts.values().sum::<usize>() >= CONNECTIONS {
+            return None;
+        }
+        counts.insert(address, own + 1);
+        Some(Guest {
+            guests: self.clone(),
+            address,
+        })
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if let Ok(mut counts) = self.guests.0.lock()
+            && let Some(own) = counts.get_mut(&self.address)
+        {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
 }
 
 impl Status {
@@ -45,50 +106,60 @@ impl Status {
     }
 
     fn spawn(&self, listener: TcpListener) {
-        let listener = Arc::new(listener);
-        for _ in 0..SERVERS {
-            let (listener, body) = (Arc::clone(&listener), Arc::clone(&self.body));
-            thread::spawn(move || {
-                loop {
-                    match listener.accept() {
-                        Ok((connection, _)) => drop(answer(connection, &body)),
-                        // Out of file descriptors, most likely.
-                        Err(_) => thread::sleep(PATIENCE),
-                    }
-                }
-            });
-        }
+        let (body, guests) = (Arc::clone(&self.body), Guests::default());
+        thread::spawn(move || {
+            loop {
+                let Ok((connection, peer)) = listener.accept() else {
+                    // Out of file descriptors, most likely.
+                    thread::sleep(PATIENCE);
+                    continue;
+                };
+                let Some(guest) = guests.admit(peer.ip()) else {
+                    continue;
+                };
+                let body = Arc::clone(&body);
+                let serve = move || {
+                    drop(answer(connection, &body));
+                    drop(guest);
+                };
+                // Without a thread the connection is closed.
+                drop(thread::Builder::new().stack_size(STACK).spawn(serve));
+            }
+        });
     }
 
     /// Sets what is told from now on.
-    pub fn set(&mut self, main_pid: Option<i32>, jwt_key: &str, report: Report) {
-        let now = Some((main_pid, jwt_key.to_owned(), report));
-        if self.told == now {
+    pub fn set(&mut self, told: Told) {
+        if self.told.as_ref() == Some(&told) {
             return;
         }
-        self.told = now;
-        let Some((main_pid, jwt_key, report)) = &self.told else {
-            return;
-        };
-        let text = render(*main_pid, jwt_key, report, &timestamp());
+        let text = render(&told, &timestamp());
+        self.told = Some(told);
         if let Ok(mut body) = self.body.lock() {
             *body = text;
         }
     }
 }
 
-fn render(main_pid: Option<i32>, jwt_key: &str, report: &Report, at: &str) -> String {
-    let Report {
-        candidate,
-        active,
-        last_good,
-        verdict,
-        message,
-    } = report;
+fn render(told: &Told, at: &str) -> String {
+    let Told {
+        main_pid,
+        jwt_key,
+        groups: groups::Report { named, unknown },
+        report:
+            Report {
+                candidate,
+                active,
+                last_good,
+                verdict,
+                message,
+            },
+    } = told;
     serde_json::json!({
         "daemon": "slurmctld",
         "mainPid": main_pid,
-        "jwtKey": jwt_key,
+        "jwtKeyMac": jwt_key,
+        "groups": { "named": named, "unknown": unknown },
         "config": {
             "candidate": candidate,
             "active": active,
@@ -147,20 +218,29 @@ mod tests {
     use crate::transaction::Verdict;
     use std::net::SocketAddr;
 
-    fn report() -> Report {
-        Report {
-            candidate: "b".to_owned(),
-            active: "a".to_owned(),
-            last_good: "a".to_owned(),
-            verdict: Verdict::Refused,
-            message: "fatal: \"x\"".to_owned(),
+    fn told(main_pid: Option<i32>) -> Told {
+        let partitions = std::collections::BTreeSet::from(["p".to_owned()]);
+        Told {
+            main_pid,
+            jwt_key: "k".to_owned(),
+            groups: groups::Report {
+                named: 2,
+                unknown: BTreeMap::from([("g".to_owned(), partitions)]),
+            },
+            report: Report {
+                candidate: "b".to_owned(),
+                active: "a".to_owned(),
+                last_good: "a".to_owned(),
+                verdict: Verdict::Refused,
+                message: "fatal: \"x\"".to_owned(),
+            },
         }
     }
 
     #[test]
     fn the_report_reads_like_this() {
-        let expected = r#"{"config":{"active":"a","at":"2026-11-15T12:00:00Z","candidate":"b","lastGood":"a","message":"fatal: \"x\"","verdict":"refused"},"daemon":"slurmctld","jwtKey":"k","mainPid":7}"#;
-        assert_eq!(render(Some(7), "k", &report(), "2026-11-15T12:00:00Z"), expected);
+        let expected = r#"{"config":{"active":"a","at":"2026-11-15T12:00:00Z","candidate":"b","lastGood":"a","message":"fatal: \"x\"","verdict":"refused"},"daemon":"slurmctld","groups":{"named":2,"unknown":{"g":["p"]}},"jwtKeyMac":"k","mainPid":7}"#;
+        assert_eq!(render(&told(Some(7)), "2026-11-15T12:00:00Z"), expected);
     }
 
     fn serve() -> (Status, SocketAddr) {
@@ -174,6 +254,8 @@ mod tests {
     fn ask(address: SocketAddr, pieces: &[&str]) -> String {
         let mut connection = TcpStream::connect(address).unwrap();
         connection.set_nodelay(true).unwrap();
+        // Far longer than an answer takes, and shorter than a queue of those who say nothing.
+        connection.set_read_timeout(Some(PATIENCE * 5)).unwrap();
         for piece in pieces {
             connection.write_all(piece.as_bytes()).unwrap();
             thread::sleep(Duration::from_millis(20));
@@ -188,7 +270,7 @@ mod tests {
         let (mut status, address) = serve();
         let request = "GET /v1/status HTTP/1.1\r\n\r\n";
         assert!(ask(address, &[request]).starts_with("HTTP/1.1 503 "));
-        status.set(Some(7), "", report());
+        status.set(told(Some(7)));
         assert!(ask(address, &[request]).contains("\"mainPid\":7"));
         assert!(
             ask(address, &["GET /v1/st", "atus HTTP/1.1\r\nHost: x\r\n", "\r\n"])
@@ -196,23 +278,62 @@ mod tests {
         );
         assert!(ask(address, &["GET / HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 404 "));
         assert!(ask(address, &["POST /v1/status HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 404 "));
-        status.set(Some(8), "", report());
+        status.set(told(Some(8)));
         assert!(ask(address, &[request]).contains("\"mainPid\":8"));
+    }
+
+    /// Connects from another address of the loopback, as another pod would.
+    fn connect_from(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+        connect(&socket, &to).unwrap();
+        TcpStream::from(socket)
     }
 
     #[test]
     fn clients_that_say_nothing_hold_up_nobody() {
         let (mut status, address) = serve();
-        status.set(None, "", report());
-        let silent: Vec<TcpStream> = (1..SERVERS)
-            .map(|_| TcpStream::connect(address).unwrap())
+        status.set(told(None));
+        // As many as the kernel keeps for us, and they never stop.
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let silent = {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                let mut held = std::collections::VecDeque::new();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    held.push_back(connect_from(Ipv4Addr::new(127, 0, 0, 66), address));
+                    if held.len() > 2 * CONNECTIONS {
+                        held.pop_front();
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+            })
+        };
+        thread::sleep(Duration::from_millis(200));
+        for _ in 0..20 {
+            assert!(ask(address, &["GET /v1/status HTTP/1.1\r\n\r\n"]).contains("\"mainPid\":null"));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        silent.join().unwrap();
+    }
+
+    #[test]
+    fn one_address_has_its_share_and_gives_it_back() {
+        let guests = Guests::default();
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let mut held: Vec<Guest> = (0..PER_ADDRESS)
+            .filter_map(|_| guests.admit(address(1)))
             .collect();
-        let begun = Instant::now();
-        assert!(ask(address, &["GET /v1/status HTTP/1.1\r\n\r\n"]).contains("\"mainPid\":null"));
-        assert!(
-            begun.elapsed() < PATIENCE * 4,
-            "one after the other takes {SERVERS} times as long"
-        );
-        drop(silent);
+        assert_eq!(held.len(), PER_ADDRESS);
+        assert!(guests.admit(address(1)).is_none());
+        held.extend(guests.admit(address(2)));
+        assert_eq!(held.len(), PER_ADDRESS + 1, "another one comes in");
+        held.remove(0);
+        assert!(guests.admit(address(1)).is_some());
+        held.clear();
+        assert!(guests.0.lock().unwrap().is_empty());
+        let all: Vec<Guest> = (0..=255).filter_map(|last| guests.admit(address(last))).collect();
+        assert_eq!(all.len(), CONNECTIONS);
     }
 }

@@ -73,7 +73,14 @@ pub struct Transaction {
     rehearsed: bool,
     /// The daemon has not read its keys since they changed.
     rekeyed: bool,
+    /// The daemon has not looked its users up since they changed.
+    users_changed: bool,
+    /// What the daemon is asked to take has other users with it, and whether they are the only change.
+    users_tried: Option<Alone>,
 }
+
+/// Whether users change with nothing else.
+type Alone = bool;
 
 impl Transaction {
     /// At the container's start: the mounted files first, the last good ones if those do not work.
@@ -88,6 +95,8 @@ impl Transaction {
             message: String::new(),
             rehearsed: false,
             rekeyed: false,
+            users_changed: false,
+            users_tried: None,
         };
         let fallback = last_good.filter(|good| *good != mounted);
         let steps = match (mounted.flaw(), fallback) {
@@ -123,7 +132,7 @@ impl Transaction {
         match self.phase {
             Phase::Starting { .. } => true,
             Phase::Rehearsing | Phase::Trying(_) => false,
-            Phase::Settled => self.verdict == Verdict::Pending || self.rekeyed,
+            Phase::Settled => self.verdict == Verdict::Pending || self.rekeyed || self.users_changed,
         }
     }
 
@@ -141,9 +150,15 @@ impl Transaction {
         self.rekeyed = true;
     }
 
+    /// Users or groups have changed. The daemon keeps the members of groups in memory until it reads its files again.
+    pub fn users(&mut self) {
+        self.users_changed = true;
+    }
+
     /// Whether the daemon still goes by an older key.
     pub fn is_rekeying(&self) -> bool {
-        self.rekeyed || matches!(self.phase, Phase::Trying(_))
+        let other_users_alone = self.users_tried == Some(true);
+        self.rekeyed || (matches!(self.phase, Phase::Trying(_)) && !other_users_alone)
     }
 
     /// Somebody asks to try once more what was refused.
@@ -157,21 +172,28 @@ impl Transaction {
     pub fn in_charge(&mut self) -> Vec<Step> {
         self.settle_in_charge();
         if !self.is_due() {
-            return self.read_keys_again();
+            return self.read_again();
         }
+        self.try_users(false);
         self.rekeyed = false;
         self.phase = Phase::Trying(self.mounted.clone());
         vec![Step::Install(self.mounted.clone()), Step::Hangup]
     }
 
-    /// slurmctld reads keys when it reads its files, so it is asked to take in those that it has.
-    fn read_keys_again(&mut self) -> Vec<Step> {
-        let Some(active) = self.active.clone().filter(|_| self.rekeyed && !self.is_trying()) else {
+    /// slurmctld reads keys and looks users up when it reads its files, so it is asked to take in those that it has.
+    fn read_again(&mut self) -> Vec<Step> {
+        let wanted = (self.rekeyed || self.users_changed) && !self.is_trying();
+        let Some(active) = self.active.clone().filter(|_| wanted) else {
             return Vec::new();
         };
+        self.try_users(!self.rekeyed);
         self.rekeyed = false;
         self.phase = Phase::Trying(active.clone());
         vec![Step::Install(active), Step::Hangup]
+    }
+
+    fn try_users(&mut self, alone: Alone) {
+        self.users_tried = std::mem::take(&mut self.users_changed).then_some(alone);
     }
 
     /// The daemon serves, and is in charge instead of another.
@@ -230,10 +252,11 @@ impl Transaction {
         } else {
             self.verdict = Verdict::Pending;
         }
-        if self.active.as_ref() == Some(&accepted) && !self.rekeyed {
+        if self.active.as_ref() == Some(&accepted) && !self.rekeyed && !self.users_changed {
             return Vec::new();
         }
         self.rekeyed = false;
+        self.users_changed = false;
         self.active = Some(accepted.clone());
         vec![Step::Install(accepted), Step::Hangup]
     }
@@ -250,6 +273,7 @@ impl Transaction {
                 self.good = Some(files.clone());
                 self.active = Some(files);
                 self.rehearsed = false;
+                self.users_tried = None;
             }
             other => self.phase = other,
         }
@@ -264,6 +288,10 @@ impl Transaction {
                     self.refuse(why);
                 }
                 self.rehearsed = false;
+                // The users are not at fault for files that do not work: they are next, with those that do.
+                if self.users_tried.take().is_some() && self.active.as_ref() != Some(&files) {
+                    self.users_changed = true;
+                }
             }
             other => {
                 self.phase = other;

@@ -381,3 +381,48 @@ fn a_standby_takes_a_changed_key_by_itself() {
     assert_eq!(transaction.standby(Some(conf("1"))), []);
     assert!(!transaction.is_rekeying());
 }
+
+#[test]
+fn other_users_have_the_daemon_read_again_what_it_has() {
+    let mut transaction = running("1");
+    transaction.users();
+    assert!(transaction.needs_role());
+    assert_eq!(transaction.in_charge(), try_out("1"));
+    assert!(!transaction.is_rekeying(), "no key has changed");
+    assert_eq!(transaction.in_charge(), [], "once is enough");
+    transaction.taken();
+    assert!(!transaction.needs_role());
+    expect(&transaction, Verdict::Applied, "", "1", "1");
+}
+
+#[test]
+fn users_that_come_with_bad_files_are_taken_without_them() {
+    let mut transaction = running("1");
+    transaction.mounted(conf("bad"));
+    transaction.users();
+    assert_eq!(transaction.in_charge(), try_out("bad"));
+    transaction.refused("fatal: no");
+    assert_eq!(transaction.in_charge(), try_out("1"));
+    transaction.taken();
+    assert_eq!(transaction.in_charge(), []);
+    expect(&transaction, Verdict::Refused, "fatal: no", "1", "1");
+}
+
+#[test]
+fn users_and_a_key_are_taken_together() {
+    let mut transaction = running("1");
+    transaction.users();
+    transaction.rekey();
+    assert_eq!(transaction.in_charge(), try_out("1"));
+    assert!(transaction.is_rekeying());
+    transaction.taken();
+    assert!(!transaction.needs_role() && !transaction.is_rekeying());
+}
+
+#[test]
+fn a_standby_looks_users_up_by_itself() {
+    let mut transaction = running("1");
+    transaction.users();
+    assert_eq!(transaction.standby(Some(conf("1"))), try_out("1"));
+    assert_eq!(transaction.standby(Some(conf("1"))), []);
+}
