@@ -38,6 +38,9 @@ pub struct Operator {
     /// Node condition types whose text becomes the reason of a drain, separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub propagated_node_conditions: Vec<String>,
+    /// The longest list that is read from slurmrestd, such as 256Mi: about 32,000 jobs or 100,000 nodes.
+    #[arg(long, default_value = "256Mi")]
+    pub slurm_max_answer: String,
     /// Accepted for compatibility; there is no profile endpoint.
     #[arg(long, action = go_switch!(), default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     pub profile: bool,
@@ -100,6 +103,7 @@ pub struct Log {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one field for each flag")]
 pub struct Webhook {
     /// Address of the admission endpoints.
     #[arg(long, default_value = ":9443")]
@@ -125,6 +129,12 @@ pub struct Webhook {
     /// Namespaces whose objects are compared with each other, separated by commas; all when empty.
     #[arg(long, value_delimiter = ',')]
     pub namespaces: Vec<String>,
+    /// Refuse configuration that no Slurm known to this version can read, instead of warning of it.
+    #[arg(long, action = go_switch!(), default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub strict_configuration: bool,
+    /// Serve the hook on pods/binding, which copies the topology of a node to a worker that is scheduled there.
+    #[arg(long, action = go_switch!(), default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub pods_binding: bool,
     /// Path of a kubeconfig; the pod's service account when absent.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! `keelson operator`.
 
 use anyhow::Context as _;
+use keelson_api::scalars::Amount;
 use keelson_operator::{Options, Settings, Workers, cluster_domain};
 use keelson_runtime::{client, serve::listen_address};
 
@@ -62,6 +63,30 @@ fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
                 .cloned()
                 .collect(),
             cluster_domain: cluster_domain(&resolv_conf),
+            slurm_max_answer: bytes("--slurm-max-answer", &flags.slurm_max_answer)?,
         },
     })
+}
+
+/// A size in the notation of Kubernetes. One MiB at least: an answer about one object has to fit.
+fn bytes(flag: &str, text: &str) -> anyhow::Result<usize> {
+    let amount = Amount::parse(text).with_context(|| flag.to_owned())?;
+    let bytes = usize::try_from(amount.ceil()).with_context(|| format!("{flag}={text} is out of range"))?;
+    anyhow::ensure!(bytes >= 1 << 20, "{flag}={text} is below 1Mi");
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_kubernetes_writes_them() {
+        assert_eq!(bytes("--x", "256Mi").unwrap(), 256 << 20);
+        assert_eq!(bytes("--x", "1048576").unwrap(), 1 << 20);
+        for wrong in ["", "lots", "-1Gi", "1k"] {
+            let told = format!("{:#}", bytes("--x", wrong).unwrap_err());
+            assert!(told.contains("--x"), "{told}");
+        }
+    }
 }

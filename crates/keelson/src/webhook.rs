@@ -29,9 +29,11 @@ fn options(flags: &flags::Webhook) -> anyhow::Result<Options> {
         metrics: listen_address(&flags.metrics_addr)?,
         metrics_secure: flags.metrics_secure,
         namespaces: flags.namespaces.clone(),
+        strict_configuration: flags.strict_configuration,
         certificate: certificate(&flags.certificate)?,
         drain: duration("--drain", &flags.drain)?,
         limits: Limits::default(),
+        pods_binding: flags.pods_binding,
     })
 }
 

@@ -9,10 +9,10 @@ use k8s_openapi::api::{
 };
 use keelson_api::well_known::{app, label};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
-use keelson_runtime::{Cache, Key};
+use keelson_runtime::{Cache, Key, optional::Optional};
 use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 
-use crate::prune;
+use crate::{children::service_monitor::ServiceMonitor, prune};
 
 /// Children by `namespace/kind/name` of the controlling owner.
 pub const OWNER: &str = "owner";
@@ -45,6 +45,8 @@ pub struct Caches {
     pub revisions: Arc<Cache<ControllerRevision>>,
     pub secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
     pub config_maps: Arc<Cache<PartialObjectMeta<ConfigMap>>>,
+    /// Of slurmctld, where the cluster has the kind.
+    pub service_monitors: Arc<Optional<ServiceMonitor>>,
 }
 
 impl Default for Caches {
@@ -86,6 +88,7 @@ impl Default for Caches {
             revisions: cache(&[(OWNER, owner_of)]),
             secrets: cache(&[]),
             config_maps: cache(&[]),
+            service_monitors: Arc::default(),
         }
     }
 }
@@ -117,6 +120,8 @@ impl Caches {
             revisions,
             secrets,
             config_maps,
+            // Nothing waits for a kind that may never come.
+            service_monitors: _,
         } = self;
         tokio::join!(
             controllers.synced(),

@@ -6,6 +6,9 @@ use keelson_api::well_known::{condition, reason};
 
 use crate::problem::Problem;
 
+/// Characters that a message may have.
+const MESSAGE_MAX: usize = 32_768;
+
 /// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
@@ -117,13 +120,24 @@ pub fn compute(
                     type_: kind.to_owned(),
                     status: status.to_owned(),
                     reason: reason.to_owned(),
-                    message,
+                    message: clipped(message),
                     observed_generation: generation,
                     last_transition_time: since,
                 }
             },
         )
         .collect()
+}
+
+/// Without what the CRD has no room for: the API server would refuse the whole status, and nobody would see why.
+fn clipped(message: String) -> String {
+    const END: &str = " …";
+    if message.chars().count() <= MESSAGE_MAX {
+        return message;
+    }
+    let room = MESSAGE_MAX - END.chars().count();
+    let kept: String = message.chars().take(room).collect();
+    kept + END
 }
 
 /// Of one that is deleted, what it waits for; else why it is not ready; of one that is, what is being done with it, if anything
@@ -214,6 +228,21 @@ pub mod tests {
         ];
         let found = compute(&[], findings, None, Timestamp::UNIX_EPOCH);
         assert_eq!(shown(&found, condition::DEGRADED)[..2], ["False", reason::IN_USE]);
+    }
+
+    #[test]
+    fn a_message_fits_into_the_crd() {
+        let message_of = |message: String| {
+            let findings = vec![Finding::new("Ready", false, "R", message)];
+            compute(&[], findings, None, Timestamp::UNIX_EPOCH)[0]
+                .message
+                .clone()
+        };
+        let fits = "ü".repeat(MESSAGE_MAX);
+        assert_eq!(message_of(fits.clone()), fits);
+        let clipped = message_of(format!("{fits}x"));
+        assert_eq!(clipped.chars().count(), MESSAGE_MAX);
+        assert!(clipped.ends_with("ü …"));
     }
 
     #[test]

@@ -6,21 +6,36 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
-use keelson_api::Controller;
-use keelson_runtime::{Clock, Key, apply::Writer, contents::Contents, events::Events, metrics::Metrics};
+use keelson_api::{Controller, well_known::object};
+use keelson_runtime::{
+    Clock, Key,
+    apply::{Desired, Writer},
+    contents::Contents,
+    events::Events,
+    metrics::Metrics,
+    run::chain,
+};
 use kube::{Client, Resource, ResourceExt};
 
 use crate::{
-    caches::Caches, conditions, keys, problem::Problem, slurm::mirrors::Mirrors, triggers::Triggers,
+    caches::Caches,
+    conditions,
+    fingerprints::{self, HashKey},
+    keys,
+    problem::Problem,
+    slurm::mirrors::Mirrors,
+    triggers::Triggers,
 };
 
 /// Settings that come from flags.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Node condition types whose text becomes the reason of a drain.
     pub propagated_node_conditions: Vec<String>,
     /// The DNS domain of the Kubernetes cluster, such as `cluster.local`.
     pub cluster_domain: String,
+    /// The longest list that is read from slurmrestd, in bytes.
+    pub slurm_max_answer: usize,
 }
 
 pub struct Context {
@@ -66,6 +81,37 @@ impl Context {
         let namespace = controller.namespace().unwrap_or_default();
         let workload = Key::new(namespace, controller.controller_name());
         keys::slurm_key_in_use(self.caches.stateful_sets.get(&workload).as_deref())
+    }
+
+    /// The key for the names of Secrets' contents in the namespace of this object; `None` when there is none and it cannot be
+    /// made. For what is being deleted none is made: nothing is built for it any more, and its namespace may be going too.
+    pub async fn hash_key<K: ResourceExt>(
+        &self,
+        owner: &K,
+    ) -> Result<Option<HashKey>, keelson_runtime::contents::Error> {
+        let namespace = &owner.namespace().unwrap_or_default();
+        if let Some(secret) = self.secret(namespace, object::HASH_KEY).await? {
+            return Ok(HashKey::read(&secret));
+        }
+        if owner.meta().deletion_timestamp.is_some() {
+            return Ok(None);
+        }
+        let desired = Desired::<Secret>::new(fingerprints::build_secret(namespace, rand::random()));
+        match self.writer(keys::MANAGER).create(&desired).await {
+            Ok(made) => {
+                self.secrets.put(&made);
+                Ok(HashKey::read(&made))
+            }
+            // Another controller was faster; the watch has not told of it yet.
+            Err(error) if error.is_already_exists() => {
+                let secret = self.secrets.read(&Key::new(namespace, object::HASH_KEY)).await?;
+                Ok(secret.and_then(|secret| HashKey::read(&secret)))
+            }
+            Err(error) => {
+                tracing::warn!(namespace, error = chain(&error), "cannot make the hash key");
+                Ok(None)
+            }
+        }
     }
 
     /// An event for a problem that the conditions did not tell before.

@@ -15,10 +15,7 @@ use kube::ResourceExt;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 
-/// Set on a Controller: `"true"`, or which of `slurmKey` and `jwtKey`, separated by commas.
-pub const GENERATE: &str = "keelson.dev/generate";
-/// Set on a Controller: JSON, the annotations of the Secrets under the same two names.
-pub const GENERATE_ANNOTATIONS: &str = "keelson.dev/generate-annotations";
+pub use keelson_api::well_known::annotation::{GENERATE, GENERATE_ANNOTATIONS};
 /// Value of the managed-by label of what nobody owns but we made.
 pub const MANAGER: &str = "keelson";
 

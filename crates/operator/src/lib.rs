@@ -3,15 +3,18 @@
 //! A folder per kind, each with the same steps: observe, validate, build or plan, apply or act, status.
 
 mod accounting;
+mod anchor;
 mod caches;
 mod children;
 mod conditions;
 mod context;
 mod controller;
 mod domain;
+mod fingerprints;
 mod keys;
 mod loginset;
 mod nodeset;
+mod pod_template;
 mod pod_trouble;
 mod problem;
 mod prune;

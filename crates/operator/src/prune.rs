@@ -127,7 +127,8 @@ mod tests {
         let mut pruned = whole.clone();
         pod(&mut pruned);
         let of_pod = |pod: &Pod| daemon::of_pod(Some(&Arc::new(pod.clone())), Timestamp::UNIX_EPOCH);
-        assert_eq!(perceive::pod_facts(&pruned), perceive::pod_facts(&whole));
+        let facts = |pod: &Pod| perceive::pod_facts(pod, Timestamp::UNIX_EPOCH);
+        assert_eq!(facts(&pruned), facts(&whole));
         assert_eq!(
             perceive::target(&pruned).as_deref(),
             Some(machine.unwrap_or("machine-2"))

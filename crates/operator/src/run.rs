@@ -2,19 +2,22 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
+use keelson_api::well_known::event;
 use keelson_runtime::{
-    Clock, Key, Requeue,
+    Clock, Key, ReconcileError, Requeue,
     apply::Writer,
+    cache::Cache,
     contents::Contents,
     events::Events,
     health::Health,
     leader::{Election, Timings},
     metrics::Metrics,
-    run::Loop,
+    run::{Loop, chain},
     serve,
     watch::{Scope, Watches},
 };
-use kube::Client;
+use kube::{Client, Resource};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -73,10 +76,11 @@ pub struct Options {
     pub settings: Settings,
 }
 
-/// The proxies of the environment are for the world outside, not for pods.
+/// The proxies of the environment are for the world outside, not for pods. A pod that answers with a redirect sends us nowhere.
 fn http_client() -> Result<reqwest::Client, Error> {
     let builder = reqwest::Client::builder()
         .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(2));
     builder.build().map_err(Error::Http)
 }
@@ -233,27 +237,57 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
     tokio::join!(
         a_loop("controller", workers.controller).run(
             Arc::clone(&queues.controller),
-            with(&context, controller::MANAGER, controller::reconcile)
+            telling(
+                &context,
+                controller::MANAGER,
+                |caches| &caches.controllers,
+                controller::reconcile
+            )
         ),
         a_loop("restapi", workers.restapi).run(
             Arc::clone(&queues.restapi),
-            with(&context, restapi::MANAGER, restapi::reconcile)
+            telling(
+                &context,
+                restapi::MANAGER,
+                |caches| &caches.restapis,
+                restapi::reconcile
+            )
         ),
         a_loop("loginset", workers.loginset).run(
             Arc::clone(&queues.loginset),
-            with(&context, loginset::MANAGER, loginset::reconcile)
+            telling(
+                &context,
+                loginset::MANAGER,
+                |caches| &caches.loginsets,
+                loginset::reconcile
+            )
         ),
         a_loop("accounting", workers.accounting).run(
             Arc::clone(&queues.accounting),
-            with(&context, accounting::MANAGER, accounting::reconcile)
+            telling(
+                &context,
+                accounting::MANAGER,
+                |caches| &caches.accountings,
+                accounting::reconcile
+            )
         ),
         a_loop("token", workers.token).run(
             Arc::clone(&queues.token),
-            with(&context, token::MANAGER, token::reconcile)
+            telling(
+                &context,
+                token::MANAGER,
+                |caches| &caches.tokens,
+                token::reconcile
+            )
         ),
         a_loop("nodeset", workers.nodeset).run(
             Arc::clone(&queues.nodeset),
-            with(&context, nodeset::MANAGER, nodeset::reconcile)
+            telling(
+                &context,
+                nodeset::MANAGER,
+                |caches| &caches.nodesets,
+                nodeset::reconcile
+            )
         ),
         a_loop("slurm", workers.slurm).run(
             Arc::clone(&queues.mirror),
@@ -276,6 +310,45 @@ where
     let context = Arc::clone(context);
     let writer = context.writer(manager);
     move |key| reconcile(Arc::clone(&context), writer.clone(), key)
+}
+
+/// [`with`], and a failure becomes an event of the object.
+fn telling<K, F, Fut, E>(
+    context: &Arc<Context>,
+    manager: &'static str,
+    cache: fn(&Caches) -> &Arc<Cache<K>>,
+    reconcile: F,
+) -> impl Fn(Key) -> BoxFuture<'static, Result<Requeue, E>> + use<K, F, Fut, E>
+where
+    K: Resource<DynamicType = ()> + Send + Sync + 'static,
+    F: Fn(Arc<Context>, Writer, Key) -> Fut,
+    Fut: Future<Output = Result<Requeue, E>> + Send + 'static,
+    E: ReconcileError,
+{
+    let reconcile = with(context, manager, reconcile);
+    let context = Arc::clone(context);
+    move |key| {
+        let (work, context) = (reconcile(key.clone()), Arc::clone(&context));
+        Box::pin(async move {
+            let done = work.await;
+            if let Err(error) = &done
+                && let Some(object) = cache(&context.caches).get(&key)
+            {
+                context
+                    .events
+                    .warning(object.as_ref(), failure_reason(error), chain(error));
+            }
+            done
+        })
+    }
+}
+
+/// Slinky has two reasons for all failures; the note says which one it is.
+fn failure_reason(error: &impl ReconcileError) -> &'static str {
+    match error.reason() {
+        event::SYNC_FINALIZER_FAILED => event::SYNC_FINALIZER_FAILED,
+        _ => event::SYNC_FAILED,
+    }
 }
 
 async fn safety_net(context: &Context, stop: &CancellationToken) {

@@ -23,6 +23,19 @@ pub fn value<'a>(secret: Option<&'a Secret>, reference: &SecretKeySelector) -> R
         .ok_or_else(|| Problem::no_key("Secret", name, key))
 }
 
+/// Checksum of the sssd.conf that the reference names; users must be able to log in with it. Domains that it lacks may be in the
+/// `conf.d` of the image, which only the pod sees: its first process looks again, and says so when they are not.
+pub fn sssd_conf(secret: Option<&Secret>, reference: &SecretKeySelector) -> Result<String, Problem> {
+    let text = value(secret, reference)?;
+    match slurm_conf::sssd_conf::read(text) {
+        Err(fault) if !fault.may_be_mended_in_conf_d() => {
+            let SecretKeySelector { name, key, .. } = reference;
+            Err(Problem::invalid(format!("key {key:?} of Secret {name}: {fault}")))
+        }
+        Ok(_) | Err(_) => Ok(checksum::of_bytes(text)),
+    }
+}
+
 /// Checksum of the whole Secret, in which the referenced key must be.
 pub fn checksum(secret: Option<&Secret>, reference: &SecretKeySelector) -> Result<String, Problem> {
     value(secret, reference)?;

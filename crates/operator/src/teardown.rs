@@ -6,7 +6,7 @@
 use keelson_api::well_known::{annotation, condition, reason};
 use kube::ResourceExt;
 
-use crate::{conditions::Finding, problem::Problem};
+use crate::{anchor, conditions::Finding, problem::Problem};
 
 /// How far the deletion of an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,8 @@ impl Teardown {
             .get(annotation::FORCE_DELETE)
             .is_some_and(|value| value == "true");
         let users: Vec<String> = users.into_iter().collect();
-        if forced || users.is_empty() {
+        // What stays when the object goes needs nobody's leave.
+        if forced || users.is_empty() || anchor::is_orphaning(object) {
             Self::Done
         } else {
             Self::Waiting(users)
@@ -53,7 +54,7 @@ impl Teardown {
             String::new()
         };
         let message = format!(
-            "waits for {shown}{rest} to go; the annotation {}: \"true\" skips that",
+            "waiting for {shown}{rest} to be deleted; set the annotation {}: \"true\" to skip",
             annotation::FORCE_DELETE
         );
         Some(Finding::new(
@@ -90,7 +91,7 @@ mod tests {
                 .finding()
                 .unwrap()
                 .message
-                .starts_with("waits for NodeSet a to go")
+                .starts_with("waiting for NodeSet a to be deleted")
         );
     }
 

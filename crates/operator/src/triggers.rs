@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
-use keelson_api::well_known::app;
+use keelson_api::{Controller, well_known::app};
 use keelson_runtime::{Key, Queue};
 use kube::ResourceExt;
 
-use crate::caches::{CONTROLLER, Caches, NODE, REFERENCE, reference_value};
+use crate::{
+    caches::{CONTROLLER, Caches, NODE, REFERENCE, reference_value},
+    controller::contend,
+};
 
 /// One queue per controller.
 #[derive(Debug, Default)]
@@ -54,6 +57,17 @@ impl Triggers {
             self.queues
                 .accounting
                 .add(Key::new(&key.namespace, accounting.name));
+        }
+    }
+
+    /// A Controller changed: those that want what it has.
+    pub fn rivals(&self, controller: &Controller) {
+        let (namespace, name) = (controller.namespace(), controller.name_any());
+        for other in self.caches.controllers.all() {
+            let is_another = other.namespace() == namespace && other.name_any() != name;
+            if is_another && contend(controller, &other) {
+                self.queues.controller.add(Key::of(other.as_ref()));
+            }
         }
     }
 
@@ -122,7 +136,11 @@ impl Triggers {
                 // slurmrestd runs with the configuration that a Controller makes, and everybody with slurmctld's key.
                 "Controller" => self.controller(&key),
                 "Accounting" => self.queues.accounting.add(key),
-                "RestApi" => self.queues.restapi.add(key),
+                "RestApi" => match self.caches.restapis.get(&key) {
+                    // The connection to Slurm goes through its Service.
+                    Some(restapi) => self.restapi(&key, &restapi.spec.controller_ref.name),
+                    None => self.queues.restapi.add(key),
+                },
                 "LoginSet" => self.queues.loginset.add(key),
                 "NodeSet" => self.queues.nodeset.add(key),
                 "Token" => self.queues.token.add(key),
@@ -165,6 +183,16 @@ impl Triggers {
         );
     }
 
+    /// The Prometheus operator's kinds were installed or removed: the Controllers that ask for a `ServiceMonitor`.
+    pub fn monitoring(&self) {
+        for controller in self.caches.controllers.all() {
+            let metrics = controller.spec.metrics.as_ref();
+            if metrics.is_some_and(|metrics| metrics.service_monitor.is_some()) {
+                self.queues.controller.add(Key::of(controller.as_ref()));
+            }
+        }
+    }
+
     /// Every custom resource.
     pub fn everything(&self) {
         Self::add_all(&self.queues.controller, &self.caches.controllers.all());
@@ -180,7 +208,7 @@ impl Triggers {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::OwnerReference};
-    use keelson_api::{Controller, LoginSet, NodeSet, RestApi};
+    use keelson_api::{LoginSet, NodeSet, RestApi};
 
     use super::*;
 

@@ -27,11 +27,13 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         revisions,
         secrets,
         config_maps,
+        service_monitors,
     } = triggers.caches.as_ref();
     let on = triggers;
 
     tell(controllers, on, |on, controller| {
         on.controller(&Key::of(controller));
+        on.rivals(controller);
         if let Some(accounting) = &controller.spec.accounting_ref {
             on.queues.accounting.add(Key::new(
                 controller.namespace().unwrap_or_default(),
@@ -80,6 +82,10 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         on.child(map);
     });
 
+    tell(&service_monitors.cache, on, Triggers::child);
+    let for_monitors = on.clone();
+    service_monitors.tell(move || for_monitors.monitoring());
+
     watches.custom(controllers);
     watches.custom(accountings);
     watches.custom(restapis);
@@ -96,6 +102,9 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
     watches.namespaced(&children, secrets);
     watches.namespaced(&children, config_maps);
     watches.cluster(&children, nodes);
+    // Those that we make carry this label, and a cluster has many others.
+    let of_slurmctld = format!("{}={}", label::APP, app::SLURMCTLD);
+    watches.optional(&children.clone().labels(&of_slurmctld), service_monitors);
     // Only pods of Slurm: a cluster's other pods are many and none of ours.
     let of_slurm = format!(
         "{} in ({},{},{},{},{})",

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    core::v1::Pod,
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::Pod,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use keelson_api::well_known::{condition, reason};
 
@@ -18,6 +21,16 @@ pub struct Workload {
     pub ready: i32,
     /// Pods of the newest form; what was counted before Kubernetes saw that form counts as none.
     updated: i32,
+}
+
+/// The metadata of the pods that a StatefulSet makes.
+pub fn stateful_set_template(set: Option<&StatefulSet>) -> Option<&ObjectMeta> {
+    set?.spec.as_ref()?.template.metadata.as_ref()
+}
+
+/// The metadata of the pods that a Deployment makes.
+pub fn deployment_template(deployment: Option<&Deployment>) -> Option<&ObjectMeta> {
+    deployment?.spec.as_ref()?.template.metadata.as_ref()
 }
 
 impl From<Option<&Deployment>> for Workload {

@@ -58,7 +58,11 @@ pub fn build(accounting: &Accounting, internal: &Internal) -> Result<Children, E
     Ok(Children {
         service: build_service(accounting)?,
         config,
-        stateful_set: build_stateful_set(accounting, internal, checksum::of_texts(&files)),
+        stateful_set: build_stateful_set(
+            accounting,
+            internal,
+            internal.names.of(file::SLURMDBD_CONF, checksum::of_texts(&files)),
+        ),
         findings: findings.iter().map(ToString::to_string).collect(),
     })
 }

@@ -25,9 +25,10 @@ use status::Outcome;
 use validate::Validated;
 
 use crate::{
+    anchor,
     caches::{REFERENCE, reference_value},
     context::Context,
-    pod_trouble,
+    pod_template, pod_trouble,
     problem::Problem,
     teardown::Teardown,
 };
@@ -53,6 +54,11 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         .map(|controller| format!("Controller {}", controller.name_any()));
     let teardown = Teardown::of(accounting.as_ref(), users);
     let held = teardown != Teardown::Done;
+    if !held {
+        anchor::release(&context, &writer, accounting.as_ref())
+            .await
+            .map_err(Error::Anchor)?;
+    }
     let written = writer
         .finalizer(accounting.as_ref(), finalizer::IN_USE, held)
         .await
@@ -63,9 +69,15 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.accountings.upsert(written);
     }
+    let anchor = anchor::hold(&context, &writer, accounting.as_ref())
+        .await
+        .map_err(Error::Anchor)?;
+    let writer = writer.anchored(anchor);
     let observed = observe::observe(&context, Arc::clone(&accounting)).await?;
     let built = decide(&observed);
     let applied = match &built {
+        // The garbage collector is about to take away the references that an apply would write again.
+        Ok(_) if anchor::is_foreground(accounting.as_ref()) => Ok(()),
         Ok(Some(children)) => apply::apply(&context, &writer, children, &observed.live)
             .await
             .map_err(Error::Apply),
@@ -101,8 +113,23 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     })
 }
 
-/// The children, none if slurmdbd runs elsewhere.
+/// The children, none if slurmdbd runs elsewhere. A pod that runs keeps the names of Secrets' contents that it has; where it is
+/// replaced anyway, the names are made as for a new one.
 fn decide(observed: &Observed) -> Result<Option<Children>, Problem> {
+    let children = build_children(observed)?;
+    let live = observed.live.stateful_set.as_deref();
+    if children
+        .as_ref()
+        .is_some_and(|children| pod_template::changes(&children.stateful_set, live))
+    {
+        let mut observed = observed.clone();
+        observed.live.stateful_set = None;
+        return build_children(&observed);
+    }
+    Ok(children)
+}
+
+fn build_children(observed: &Observed) -> Result<Option<Children>, Problem> {
     match validate::validate(observed)? {
         Validated::External => Ok(None),
         Validated::Internal(internal) => build::build(&observed.accounting, &internal)

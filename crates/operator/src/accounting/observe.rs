@@ -14,6 +14,7 @@ use super::daemon::{self, Daemon};
 use crate::{
     caches::{REFERENCE, reference_value},
     context::Context,
+    fingerprints::HashKey,
 };
 
 /// Enough for several attempts at the database.
@@ -28,6 +29,7 @@ const LOG_LIMIT: Duration = Duration::from_secs(5);
 pub struct Observed {
     pub accounting: Arc<Accounting>,
     pub slurm_key: Option<Arc<Secret>>,
+    pub hash_key: Option<HashKey>,
     /// Checksum of the slurm.key that a slurmctld with the same Secret runs with.
     pub slurm_key_in_use: Option<String>,
     pub jwt_key: Option<Arc<Secret>>,
@@ -73,6 +75,11 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
         Some(reference) => context.config_map(&namespace, &reference.name).await?,
         None => None,
     };
+    let hash_key = if spec.external {
+        None
+    } else {
+        context.hash_key(accounting.as_ref()).await?
+    };
     let pod = caches.pods.get(&here(&accounting.pod_name()));
     let log = match daemon::of_pod(pod.as_ref(), context.clock.now()) {
         Daemon::Busy => read_log(context, &namespace, &accounting.pod_name(), None).await,
@@ -82,6 +89,7 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
     Ok(Observed {
         slurm_key_in_use: slurm_key_in_use(context, &accounting),
         slurm_key,
+        hash_key,
         jwt_key,
         password,
         jwks,

@@ -68,6 +68,7 @@ fn observed(spec: Value) -> Observed {
         accounting: Arc::new(accounting(spec)),
         slurm_key_in_use: None,
         slurm_key: Some(secret("slurm.key", "secret")),
+        hash_key: Some(crate::fingerprints::HashKey::for_tests()),
         jwt_key: Some(secret("jwt.key", "secret")),
         password: Some(secret("password", "hush")),
         jwks: None,

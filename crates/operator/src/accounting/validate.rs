@@ -3,12 +3,12 @@
 use keelson_api::{
     accounting::StorageConfig,
     references::{ConfigMapKeySelector, SecretKeySelector},
-    well_known::port,
+    well_known::{file, port},
 };
 use slurm_conf::slurmdbd_conf::{SlurmdbdConf, Storage};
 
 use super::observe::Observed;
-use crate::{problem::Problem, secrets};
+use crate::{fingerprints::Fingerprints, problem::Problem, secrets, workload::stateful_set_template};
 
 /// What the children are built from.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Internal {
     pub jwt_key: SecretKeySelector,
     pub jwt_key_hash: String,
     pub jwks: Option<Jwks>,
+    /// For what is known only when the files are built: slurmdbd.conf holds the database's password.
+    pub names: Fingerprints,
 }
 
 /// Keys of tokens that others sign.
@@ -39,11 +41,12 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     let Observed {
         accounting,
         slurm_key,
+        hash_key,
         slurm_key_in_use,
         jwt_key,
         password,
         jwks: _,
-        live: _,
+        live,
         log: _,
     } = observed;
     let spec = &accounting.spec;
@@ -68,8 +71,13 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         .as_ref()
         .ok_or_else(|| Problem::invalid("storageConfig must be set: the database's host and password"))?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &slurm_key_ref)?;
-    let slurm_key_hash = slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
-    let jwt_key_hash = secrets::checksum(jwt_key.as_deref(), &jwt_key_ref)?;
+    let running = stateful_set_template(live.stateful_set.as_deref());
+    let names = Fingerprints::new(hash_key.as_ref(), running)?;
+    let slurm_key_hash = names.follow(file::SLURM_KEY, slurm_key_hash, slurm_key_in_use.as_ref());
+    let jwt_key_hash = names.of(
+        file::JWT_KEY,
+        secrets::checksum(jwt_key.as_deref(), &jwt_key_ref)?,
+    );
     let password = secrets::value(password.as_deref(), &storage.password_key_ref)?;
     let jwks = jwks(observed)?;
     Ok(Validated::Internal(Box::new(Internal {
@@ -85,6 +93,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         jwt_key: jwt_key_ref,
         jwt_key_hash,
         jwks,
+        names,
     })))
 }
 

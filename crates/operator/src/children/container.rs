@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use super::{pod, volume};
 
 const LOGFILE_SCRIPT: &str = include_str!("scripts/logfile.sh");
+/// How that script makes its FIFO, and how it did at first: open to everybody in the pod, jobs included.
+const CREATE_FIFO: &str = "mkfifo -m 600";
+const CREATE_FIFO_AT_FIRST: &str = "mkfifo -m 777";
 const INITCONF_SCRIPT: &str = include_str!("scripts/initconf.sh");
 
 /// The arguments by which slurmd and sackd find their configuration: every slurmctld there may be, so that the loss of
@@ -40,6 +43,20 @@ pub fn logfile(log: &str, uid: Option<i64>, user: Option<&RawObject>) -> Value {
         base.insert("securityContext".into(), unprivileged(uid));
     }
     pod::container(base, user)
+}
+
+/// A worker's spec as its revision records it. The script of the log sidecar is recorded in its first form: a better one
+/// reaches a worker when its pod is made anew anyway, and is no reason to drain it.
+pub fn as_recorded(pod_spec: &Value) -> Value {
+    let mut recorded = pod_spec.clone();
+    let sidecars = recorded.get_mut("initContainers").and_then(Value::as_array_mut);
+    for sidecar in sidecars.into_iter().flatten() {
+        let script = sidecar.pointer_mut("/command/2");
+        if let Some(script) = script.filter(|script| script.as_str() == Some(LOGFILE_SCRIPT)) {
+            *script = json!(LOGFILE_SCRIPT.replace(CREATE_FIFO, CREATE_FIFO_AT_FIRST));
+        }
+    }
+    recorded
 }
 
 /// Copies keys to where sackd finds them with the owner that it demands.
@@ -133,4 +150,41 @@ fn paced(mut probe: Value, period_seconds: u32, failures: u32) -> Value {
 
 pub fn port(name: &str, number: impl Into<i64>) -> Value {
     json!({ "name": name, "containerPort": number.into(), "protocol": "TCP" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_fifo_is_its_owners_alone() {
+        let sidecar = logfile("slurmd.log", None, None);
+        let script = sidecar.pointer("/command/2").and_then(Value::as_str);
+        assert!(
+            script.is_some_and(|script| script.contains("mkfifo -m 600 \"$SOCKET\"")),
+            "{script:?}"
+        );
+    }
+
+    #[test]
+    fn a_worker_of_before_the_fifo_was_closed_is_still_current() {
+        let spec = json!({ "initContainers": [logfile("slurmd.log", None, None)] });
+        let recorded = as_recorded(&spec);
+        let script = recorded
+            .pointer("/initContainers/0/command/2")
+            .and_then(Value::as_str);
+        // The hash of every revision that is out there has this in it.
+        let first = "# Prints what a daemon writes to $SOCKET, a FIFO. Ends when asked to.\nset -eu\ntrap 'exit 0' TERM\n\
+             trap 'exit 1' INT HUP\nif [ ! -p \"$SOCKET\" ]; then\n    mkdir -p \"${SOCKET%/*}\"\n    rm -f \"$SOCKET\"\n    \
+             mkfifo -m 777 \"$SOCKET\"\nfi\n# Each writer's end of file ends cat; wait in the background so that TERM is not held \
+             up by it.\nwhile :; do\n    cat \"$SOCKET\" &\n    wait $! || :\ndone\n";
+        assert_eq!(script, Some(first));
+    }
+
+    #[test]
+    fn a_command_of_the_users_own_is_recorded_as_it_is() {
+        let spec =
+            json!({ "initContainers": [{ "name": "mine", "command": ["sh", "-c", "mkfifo -m 600 x"] }] });
+        assert_eq!(as_recorded(&spec), spec);
+    }
 }

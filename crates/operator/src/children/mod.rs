@@ -8,4 +8,5 @@ pub mod container;
 pub mod metadata;
 pub mod pod;
 pub mod service;
+pub mod service_monitor;
 pub mod volume;

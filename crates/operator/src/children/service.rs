@@ -115,6 +115,17 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_leads_elsewhere_is_not_built() {
+        let spec = json!({ "type": "ExternalName", "externalName": "example.org" });
+        let user = ServiceOverride {
+            spec: Some(spec.as_object().unwrap().clone().into()),
+            ..ServiceOverride::default()
+        };
+        let error = public(service(Some(&user))).unwrap_err();
+        assert!(error.to_string().contains("must not be ExternalName"), "{error}");
+    }
+
+    #[test]
     fn the_public_service_needs_no_label_that_the_operator_writes() {
         let built = public(service(None)).unwrap();
         assert_eq!(

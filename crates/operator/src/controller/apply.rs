@@ -11,6 +11,7 @@ use keelson_api::{
 use keelson_runtime::{
     Key,
     apply::{self, Desired, Writer},
+    optional::Installed,
     run::chain,
 };
 use kube::ResourceExt;
@@ -149,6 +150,8 @@ pub async fn apply(
         config,
         config_in_use,
         daemon,
+        // It has a result of its own: Slurm runs without it.
+        monitor: _,
     } = children;
     let caches = &context.caches;
     // Before what replaces it.
@@ -180,6 +183,37 @@ pub async fn apply(
     )
     .await?;
     Ok(())
+}
+
+/// Makes, changes or removes the `ServiceMonitor`, where the cluster has the kind.
+pub async fn apply_monitor(
+    context: &Context,
+    writer: &Writer,
+    controller: &Controller,
+    children: &Children,
+    live: &Live,
+) -> Result<(), apply::Error> {
+    let kind = &context.caches.service_monitors;
+    if kind.installed() != Installed::Yes {
+        return Ok(());
+    }
+    match (&children.monitor, &live.monitor) {
+        (Some(desired), live) => {
+            apply_child(writer, Some(&kind.cache), desired, live.as_ref()).await?;
+        }
+        (None, Some(live)) if is_owned(live.as_ref(), controller) => {
+            writer.delete(live.as_ref()).await?;
+        }
+        (None, _) => {}
+    }
+    Ok(())
+}
+
+/// Somebody else may have an object of this name.
+fn is_owned<K: ResourceExt>(child: &K, controller: &Controller) -> bool {
+    let uid = controller.uid();
+    let mut owners = child.owner_references().iter();
+    owners.any(|owner| Some(&owner.uid) == uid.as_ref())
 }
 
 /// Deletes pods that hold up a rollout. A StatefulSet waits for each pod to become ready before it replaces it, so one

@@ -51,11 +51,18 @@ pub struct Basis {
 impl Basis {
     /// `None` while nothing is published. `user_files` are those of now.
     pub fn of(live: &Live, user_files: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
-        let published = Configuration::complete(live.config.as_ref()?, user_files);
+        // Somebody may have deleted what was published last; slurmctld still runs with what it accepted.
+        let published = live.config.as_ref().or(live.config_in_use.as_ref())?;
+        let published = Configuration::complete(published, user_files);
         let in_use = live
             .config_in_use
             .as_ref()
             .map(|config| Configuration::complete(config, user_files));
+        // What somebody edited by hand is not what slurmctld accepted under that name.
+        let original = in_use.as_ref().filter(|in_use| {
+            !published.is_as_named() && in_use.is_as_named() && in_use.name == published.name
+        });
+        let published = original.cloned().unwrap_or(published);
         // The key of tokens has no part in this.
         let delivery = Delivery::of_config(&live.answers, published.name.as_deref().unwrap_or_default());
         Some(Self {
@@ -138,15 +145,20 @@ impl Configuration {
         }
     }
 
+    /// Whether these are the files that were published under its name.
+    fn is_as_named(&self) -> bool {
+        self.name.as_ref() == Some(&hash(&self.files))
+    }
+
     pub fn slurm_conf(&self) -> Option<&str> {
         std::str::from_utf8(self.files.get(file::SLURM_CONF)?).ok()
     }
 
-    /// What `Include` may name.
+    /// What `Include` may name. Slurm reads bytes, so a file in another encoding counts as well.
     pub fn texts(&self) -> BTreeMap<String, String> {
         self.files
             .iter()
-            .filter_map(|(name, bytes)| Some((name.clone(), String::from_utf8(bytes.clone()).ok()?)))
+            .map(|(name, bytes)| (name.clone(), String::from_utf8_lossy(bytes).into_owned()))
             .collect()
     }
 }
@@ -237,6 +249,34 @@ mod tests {
             costs_jobs(Standing::Refused, &published),
             "another start would try it"
         );
+    }
+
+    #[test]
+    fn without_what_was_published_a_change_begins_from_what_is_in_use() {
+        let live = Live {
+            config_in_use: Some(published(
+                &json!({ "slurm.conf": "SelectType=select/linear" }),
+                None,
+            )),
+            ..Live::default()
+        };
+        let basis = Basis::of(&live, &BTreeMap::new()).unwrap();
+        let steps = basis.steps(&conf("SelectType=select/cons_tres"));
+        assert!(steps.iter().flatten().any(Step::needs_usage));
+    }
+
+    #[test]
+    fn what_somebody_edited_by_hand_is_not_what_a_change_begins_from() {
+        let name = hash(&conf("MinJobAge=1").files);
+        let original = published(&json!({ "slurm.conf": "MinJobAge=1" }), Some(&name));
+        let live = Live {
+            config: Some(published(&json!({ "other": "" }), Some(&name))),
+            config_in_use: Some(Arc::clone(&original)),
+            ..Live::default()
+        };
+        let basis = Basis::of(&live, &BTreeMap::new()).unwrap();
+        assert_eq!(basis.published.slurm_conf(), Some("MinJobAge=1"));
+        assert_eq!(basis.steps(&conf("MinJobAge=1")), vec![]);
     }
 
     #[test]

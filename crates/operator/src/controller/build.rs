@@ -1,4 +1,4 @@
-//! The children of a Controller: two Services, the configuration, the StatefulSet. Pure.
+//! The children of a Controller: two Services, the configuration, the StatefulSet, a `ServiceMonitor`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use slurm_conf::{cgroup_conf, slurm_conf as conf};
 
 use super::{
+    monitor,
     observe::Live,
     publish::Chosen,
     validate::{Internal, State, Validated},
@@ -32,6 +33,7 @@ use crate::children::{
     metadata::{Metadata, owned_by, selector},
     pod,
     service::{self, Service as ServiceParts},
+    service_monitor::ServiceMonitor,
     volume,
 };
 
@@ -45,6 +47,8 @@ pub struct Children {
     pub config_in_use: Option<Desired<ConfigMap>>,
     /// Absent when slurmctld runs elsewhere.
     pub daemon: Option<Daemon>,
+    /// Absent when nobody asks for it.
+    pub monitor: Option<Desired<ServiceMonitor>>,
 }
 
 #[derive(Debug)]
@@ -92,6 +96,7 @@ pub fn build(
             .as_ref()
             .map(|in_use| build_config(controller, &controller.config_in_use_name(), in_use)),
         daemon,
+        monitor: monitor::build_monitor(controller),
     })
 }
 
@@ -111,7 +116,7 @@ pub fn render(validated: &Validated) -> Result<Rendered, slurm_conf::merge::Erro
     })
 }
 
-fn labels(controller: &Controller) -> Vec<(&'static str, String)> {
+pub(super) fn labels(controller: &Controller) -> Vec<(&'static str, String)> {
     vec![
         (label::APP, app::SLURMCTLD.to_owned()),
         (label::INSTANCE, controller.name_any()),
@@ -193,7 +198,9 @@ fn build_service(controller: &Controller) -> Result<Desired<Service>, MergeError
     })?))
 }
 
-/// Pods that are replaced for another reason start with the newest files, and need no restart of their own for them.
+/// Pods that are replaced for another reason start with the newest files, and need no restart of their own for them. They keep
+/// the name of a slurm.key that has not changed, be it a plain hash: everybody who runs with that key is compared with it, and an
+/// earlier operator that comes back would take another name for another key and restart them all. A random key cannot be guessed.
 fn build_restarted(
     controller: &Controller,
     internal: &Internal,

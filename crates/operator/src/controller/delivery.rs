@@ -4,7 +4,10 @@
 //! does not answer there although its pod is ready is an image of the peer's, which takes a configuration in by its
 //! sidecar or by a restart.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -16,6 +19,8 @@ use sha2::{Digest, Sha256};
 use crate::conditions::{Finding, Holds};
 
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of a report: four hashes and a few lines of slurmctld's log.
+const LONGEST_REPORT: usize = 64 << 10;
 
 /// What a person hears when it is so again.
 pub const IN_USE: &str = "slurmctld runs with the newest configuration";
@@ -24,10 +29,27 @@ pub const IN_USE: &str = "slurmctld runs with the newest configuration";
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// sha256 of the key of tokens that slurmctld goes by; empty while it takes in another.
+    /// The key of tokens that slurmctld goes by, named under slurm.key; empty while it takes in another.
+    #[serde(default)]
+    jwt_key_mac: Option<String>,
+    /// The same by its plain sha256, as images told it before.
     #[serde(default)]
     jwt_key: Option<String>,
+    /// Absent from images of before.
+    #[serde(default)]
+    pub(super) groups: GroupReport,
     config: ConfigReport,
+}
+
+/// The groups that partitions name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct GroupReport {
+    /// How many there are.
+    #[serde(default)]
+    pub(super) named: usize,
+    /// Those that slurmctld does not find, with the partitions that name them.
+    #[serde(default)]
+    pub(super) unknown: BTreeMap<String, BTreeSet<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -48,8 +70,24 @@ struct ConfigReport {
 pub struct Expected {
     /// The name of the configuration.
     pub config: String,
-    /// sha256 of the key of tokens.
-    pub jwt_key: String,
+    /// The key of tokens; `None` where nobody can tell.
+    pub jwt_key: Option<JwtKeyNames>,
+}
+
+/// The names under which a slurmctld pod speaks of the key of tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JwtKeyNames {
+    /// sha256, by images of before.
+    pub plain: String,
+    /// Named under slurm.key.
+    pub keyed: String,
+}
+
+impl JwtKeyNames {
+    fn is_told(&self, report: &Report) -> bool {
+        let is = |told: &Option<String>, name: &str| told.as_deref().is_none_or(|told| told == name);
+        is(&report.jwt_key, &self.plain) && is(&report.jwt_key_mac, &self.keyed)
+    }
 }
 
 /// What is known of one slurmctld pod.
@@ -81,7 +119,7 @@ impl Delivery {
     /// Each of them reads keys by itself.
     pub fn of(answers: &[Answer], expected: &Expected) -> Self {
         let keyed =
-            ours(answers).all(|report| report.jwt_key.as_ref().is_none_or(|key| *key == expected.jwt_key));
+            ours(answers).all(|report| expected.jwt_key.as_ref().is_none_or(|key| key.is_told(report)));
         match Self::of_config(answers, &expected.config) {
             Self::Applied if !keyed => Self::KeyPending,
             told => told,
@@ -111,6 +149,14 @@ impl Delivery {
         }
     }
 
+    /// The same, with more said of a refusal.
+    pub fn explained(self, explain: impl FnOnce(&str) -> String) -> Self {
+        match self {
+            Self::Refused(words) => Self::Refused(explain(&words)),
+            other => other,
+        }
+    }
+
     pub fn finding(&self) -> Finding {
         let kind = condition::CONFIG_APPLIED;
         match self {
@@ -132,7 +178,7 @@ impl Delivery {
     }
 }
 
-fn ours(answers: &[Answer]) -> impl Iterator<Item = &Report> {
+pub(super) fn ours(answers: &[Answer]) -> impl Iterator<Item = &Report> {
     answers.iter().filter_map(|answer| match answer {
         Answer::Ours(report) => Some(report),
         Answer::Foreign | Answer::Silent => None,
@@ -196,10 +242,9 @@ async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
     let url = format!("http://{host}:{}/v1/status", port::INIT);
     let answer = http.get(url).timeout(PATIENCE).send().await;
     match answer {
-        Ok(answer) if answer.status().is_success() => match answer.json::<Report>().await {
-            Ok(report) => Answer::Ours(report),
-            Err(_) => Answer::Silent,
-        },
+        Ok(answer) if answer.status().is_success() => {
+            read_report(answer).await.map_or(Answer::Silent, Answer::Ours)
+        }
         // Refused at once: nobody listens. That a pod of ours ended a moment ago may not be known yet, but then nobody
         // listens on slurmctld's port either.
         Err(error)
@@ -214,6 +259,18 @@ async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
         }
         Ok(_) | Err(_) => Answer::Silent,
     }
+}
+
+/// Reads a report; whoever sends more than one has is not our `init`.
+async fn read_report(mut answer: reqwest::Response) -> Option<Report> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await.ok()? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > LONGEST_REPORT {
+            return None;
+        }
+    }
+    serde_json::from_slice(&bytes).ok()
 }
 
 async fn slurmctld_listens(host: &str) -> bool {
@@ -241,6 +298,20 @@ mod tests {
         Answer::Ours(serde_json::from_value(report).unwrap())
     }
 
+    fn with_mac(mac: &str) -> Answer {
+        let report = json!({ "jwtKeyMac": mac, "config": { "candidate": "new", "active": "new", "verdict": "applied" } });
+        Answer::Ours(serde_json::from_value(report).unwrap())
+    }
+
+    #[test]
+    fn a_key_that_nobody_can_tell_is_waited_for_by_nobody() {
+        let wanted = Expected {
+            config: "new".into(),
+            jwt_key: None,
+        };
+        assert_eq!(Delivery::of(&[with_mac("other")], &wanted), Delivery::Applied);
+    }
+
     #[rstest]
     #[case::applied(vec![ours("new", "new", "applied")], Delivery::Applied)]
     #[case::refused(vec![ours("new", "old", "refused")], Delivery::Refused("fatal: no".into()))]
@@ -251,13 +322,18 @@ mod tests {
     #[case::between_keys(vec![with_key("new", "new", "applied", Some(""))], Delivery::KeyPending)]
     #[case::a_standby_with_an_older_key(vec![ours("new", "new", "applied"), with_key("new", "new", "applied", Some("old"))], Delivery::KeyPending)]
     #[case::says_nothing_of_keys(vec![with_key("new", "new", "applied", None)], Delivery::Applied)]
+    #[case::by_its_keyed_name(vec![with_mac("mac")], Delivery::Applied)]
+    #[case::by_another_keyed_name(vec![with_mac("other")], Delivery::KeyPending)]
     #[case::foreign(vec![Answer::Foreign], Delivery::Untold)]
     #[case::starting(vec![Answer::Silent], Delivery::Pending)]
     #[case::no_pods(vec![], Delivery::Pending)]
     fn what_the_pods_say_decides(#[case] answers: Vec<Answer>, #[case] expected: Delivery) {
         let wanted = Expected {
             config: "new".into(),
-            jwt_key: "key".into(),
+            jwt_key: Some(JwtKeyNames {
+                plain: "key".into(),
+                keyed: "mac".into(),
+            }),
         };
         assert_eq!(Delivery::of(&answers, &wanted), expected);
     }

@@ -10,6 +10,8 @@ pub enum Error {
     Key(#[source] apply::Error),
     #[error("cannot change a finalizer")]
     Finalizer(#[source] apply::Error),
+    #[error("cannot keep or release the anchor of its children")]
+    Anchor(#[source] apply::Error),
     #[error("cannot apply a child")]
     Apply(#[source] apply::Error),
     #[error("cannot write the status")]
@@ -22,7 +24,7 @@ impl ReconcileError for Error {
             Self::Observe(_) => "ObserveFailed",
             Self::Key(_) => "KeyFailed",
             Self::Finalizer(_) => keelson_api::well_known::event::SYNC_FINALIZER_FAILED,
-            Self::Apply(_) => keelson_api::well_known::reason::APPLY_FAILED,
+            Self::Anchor(_) | Self::Apply(_) => keelson_api::well_known::reason::APPLY_FAILED,
             Self::Status(_) => "StatusFailed",
         }
     }

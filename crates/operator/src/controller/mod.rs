@@ -4,13 +4,20 @@
 
 mod apply;
 mod basis;
+mod blame;
 mod build;
 mod delivery;
 mod error;
+mod groups;
+mod key_rollover;
+mod monitor;
 mod observe;
 mod publish;
 mod published;
+mod registration;
+mod rivals;
 mod status;
+mod user_files;
 mod validate;
 
 use std::{sync::Arc, time::Duration};
@@ -21,9 +28,11 @@ use serde_json::json;
 
 use delivery::Delivery;
 pub use error::Error;
+use registration::Registration;
+pub use rivals::contend;
 use status::Outcome;
 
-use crate::{conditions, context::Context, pod_trouble, problem::Problem, teardown::Teardown};
+use crate::{anchor, conditions, context::Context, pod_trouble, problem::Problem, teardown::Teardown};
 
 /// A new configuration is on its way to the pod.
 const LOOK_WHILE_DELIVERED: Duration = Duration::from_secs(1);
@@ -38,6 +47,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     let teardown = Teardown::of(controller.as_ref(), apply::users(&context, &key));
     if teardown == Teardown::Done {
+        anchor::release(&context, &writer, controller.as_ref())
+            .await
+            .map_err(Error::Anchor)?;
         apply::release(&context, &writer, &controller).await?;
         return Ok(Requeue::OnChange);
     }
@@ -49,8 +61,12 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if teardown == Teardown::Not {
         apply::hold(&context, &writer, &observed).await?;
     }
+    let anchor = anchor::hold(&context, &writer, controller.as_ref())
+        .await
+        .map_err(Error::Anchor)?;
+    let writer = writer.anchored(anchor);
     let chosen = match validate::validate(&observed) {
-        Ok(mut validated) => publish::choose(&context, &observed, &mut validated)
+        Ok(mut validated) => publish::choose(&context, &writer, &observed, &mut validated)
             .await
             .and_then(|chosen| {
                 let children = build::build(&controller, &validated, &chosen, &observed.live)
@@ -60,11 +76,19 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         Err(problem) => Err(problem),
     };
     let applied = match &chosen {
+        // The garbage collector is about to take away the references that an apply would write again.
+        Ok(_) if anchor::is_foreground(controller.as_ref()) => Ok(()),
         Ok((_, children)) => match apply::apply(&context, &writer, children, &observed.live).await {
             Ok(()) => apply::replace_stuck(&writer, &observed.live).await,
             Err(error) => Err(Error::Apply(error)),
         },
         Err(_) => Ok(()),
+    };
+    let monitored = match &chosen {
+        Ok((_, children)) if applied.is_ok() && !anchor::is_foreground(controller.as_ref()) => {
+            apply::apply_monitor(&context, &writer, &controller, children, &observed.live).await
+        }
+        _ => Ok(()),
     };
     let outcome = match (&chosen, &applied) {
         (Err(problem), _) if teardown.excuses(problem) => Outcome::Leaving,
@@ -72,14 +96,27 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok(_), Err(error)) => Outcome::Blocked(Problem::refused(chain(error))),
         (Ok((chosen, _)), Ok(())) => Outcome::Published {
             chosen,
-            delivery: Delivery::of(&observed.live.answers, &chosen.expected),
+            delivery: Delivery::of(&observed.live.answers, &chosen.expected)
+                .explained(|words| blame::explained(words, chosen)),
+            registration: registration::keep(&context, &observed, chosen).await,
+            monitor: match &monitored {
+                Ok(()) => monitor::missing_kind(&controller, observed.monitoring),
+                Err(error) => Some(Problem::refused(chain(error))),
+            },
         },
     };
     observed.live.stateful_set = context.caches.stateful_sets.get(&observe::workload(&controller));
     write_status(&context, &writer, &observed, &outcome, &teardown).await?;
     applied?;
-    let Outcome::Published { chosen, delivery } = &outcome else {
-        return Ok(Requeue::OnChange);
+    monitored.map_err(Error::Apply)?;
+    let Outcome::Published {
+        chosen,
+        delivery,
+        registration,
+        ..
+    } = &outcome
+    else {
+        return Ok(Requeue::OnChange.or_within(outcome.waits().then_some(LOOK_WHILE_IN_USE)));
     };
     if controller.spec.external {
         return Ok(Requeue::OnChange);
@@ -94,6 +131,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let look_again = pod_trouble::look_again(&observed.live.pods, context.clock.now());
     Ok(Requeue::OnChange
         .or_within(waits.then_some(LOOK_WHILE_IN_USE))
+        .or_within(registration.as_ref().map(Registration::look_again))
+        .or_within(groups::look_again(&observed.live.answers))
         .or_within(look_again))
 }
 
@@ -110,6 +149,11 @@ async fn write_status(
     let before = controller.status.clone().unwrap_or_default().conditions;
     let trouble = pod_trouble::among(&observed.live.pods, now);
     context.tell_trouble(controller.as_ref(), trouble, &before, &status.conditions);
+    if let Some(Problem { reason, message }) = groups::unknown(&observed.live.answers)
+        && !conditions::say(&before, reason, &message)
+    {
+        context.events.warning(controller.as_ref(), reason, message);
+    }
     if let Some(Problem { reason, message }) = outcome.problem()
         && !conditions::say(&before, reason, &message)
     {

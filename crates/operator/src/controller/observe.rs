@@ -7,17 +7,21 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
 };
 use keelson_api::{Accounting, Controller, NodeSet};
-use keelson_runtime::{Key, contents};
+use keelson_runtime::{Key, contents, optional::Installed};
 use kube::ResourceExt;
 use slurm_rest::{Fetched, partition::Partition};
 
 use super::{
     delivery::{self, Answer},
     published::Usage,
+    rivals::Rival,
 };
 use crate::{
     caches::{CONTROLLER, OWNER, owned_by_value},
+    children::service_monitor::ServiceMonitor,
     context::Context,
+    fingerprints::HashKey,
+    slurm::facts::Slurm,
 };
 
 /// Everything that the other steps look at.
@@ -27,14 +31,21 @@ pub struct Observed {
     pub accounting: Option<Arc<Accounting>>,
     /// The NodeSets that register with this Controller, by name.
     pub nodesets: Vec<Arc<NodeSet>>,
+    /// The other Controllers of the namespace.
+    pub rivals: Vec<Rival>,
     pub slurm_key: Option<Arc<Secret>>,
     pub jwt_key: Option<Arc<Secret>>,
+    pub hash_key: Option<HashKey>,
     /// Every ConfigMap that the spec names; `None` where there is none of that name.
     pub config_maps: BTreeMap<String, Option<Arc<ConfigMap>>>,
     /// The claim that the spec names, if it does.
     pub claim: Option<Arc<PersistentVolumeClaim>>,
     /// Kubernetes nodes, for NodeSets that want a worker on each.
     pub kubernetes_nodes: usize,
+    /// Nodes that Slurm knows, workers that are gone included; none while it does not answer.
+    pub slurm_nodes: usize,
+    /// Whether the cluster has `ServiceMonitors`.
+    pub monitoring: Installed,
     pub live: Live,
 }
 
@@ -49,6 +60,7 @@ pub struct Live {
     pub config_in_use: Option<Arc<ConfigMap>>,
     pub stateful_set: Option<Arc<StatefulSet>>,
     pub pods: Vec<Arc<Pod>>,
+    pub monitor: Option<Arc<ServiceMonitor>>,
     /// What the first process of each pod says.
     pub answers: Vec<Answer>,
 }
@@ -79,6 +91,11 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
         }
     }
     let [slurm_key, jwt_key] = keys;
+    let hash_key = if spec.external {
+        None
+    } else {
+        context.hash_key(controller.as_ref()).await?
+    };
     let workload = controller.controller_name();
     let pods = caches
         .pods
@@ -92,13 +109,20 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
         nodesets: caches
             .nodesets
             .find(CONTROLLER, &Key::of(controller.as_ref()).to_string()),
+        rivals: rivals(context, &controller),
         slurm_key,
         jwt_key,
+        hash_key,
         config_maps,
         claim: spec
             .existing_claim()
             .and_then(|claim| caches.claims.get(&here(claim))),
         kubernetes_nodes: caches.nodes.len(),
+        slurm_nodes: match context.mirrors.slurm(&here(&controller.name_any())) {
+            Slurm::Unknown { .. } => 0,
+            Slurm::Known { nodes, .. } => nodes.len(),
+        },
+        monitoring: caches.service_monitors.installed(),
         live: Live {
             internal_service: caches.services.get(&here(&controller.internal_service_name())),
             service: caches.services.get(&here(&workload)),
@@ -108,10 +132,24 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
                 .await?,
             stateful_set: caches.stateful_sets.get(&self::workload(&controller)),
             pods,
+            monitor: caches.service_monitors.cache.get(&here(&workload)),
             answers,
         },
         controller,
     })
+}
+
+fn rivals(context: &Context, controller: &Controller) -> Vec<Rival> {
+    let caches = &context.caches;
+    let (namespace, name) = (controller.namespace(), controller.name_any());
+    let others = caches.controllers.all().into_iter();
+    others
+        .filter(|other| other.namespace() == namespace && other.name_any() != name)
+        .map(|controller| Rival {
+            runs: caches.stateful_sets.get(&workload(&controller)).is_some(),
+            controller,
+        })
+        .collect()
 }
 
 fn config_map_names(controller: &Controller) -> Vec<String> {
@@ -154,12 +192,6 @@ pub async fn observe_usage(context: &Context, key: &Key) -> Option<Usage> {
             .iter()
             .filter(|job| job.is_active())
             .map(|job| (job.id, job.partition.iter().map(str::to_owned).collect()))
-            .collect(),
-        running: jobs
-            .items
-            .iter()
-            .filter(|job| job.holds_nodes())
-            .map(|job| job.id)
             .collect(),
     })
 }

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use keelson_api::well_known::annotation;
-use keelson_runtime::{Key, run::chain};
+use keelson_runtime::{Key, apply::Writer, run::chain};
 
 use super::{
     basis::Basis,
+    blame::Origins,
     build::{self, Configuration, Rendered},
     delivery::{self, Delivery, Expected},
+    key_rollover,
     observe::{Live, Observed, observe_usage},
-    published::{Decision, Step, decide, key_in_use},
+    published::{Decision, Step, decide},
+    registration,
     validate::{Internal, Validated},
 };
 use crate::{children::checksum, context::Context, keys, problem::Problem};
@@ -30,14 +33,21 @@ pub struct Chosen {
     pub expected: Expected,
     /// Lines of the user's that are not used.
     pub findings: Vec<String>,
+    /// What a person should know about the user's files; nothing waits for it.
+    pub notes: Vec<String>,
+    /// From which ConfigMaps the user's files come.
+    pub origins: Origins,
     /// What of the old configuration is kept, and why.
     pub waiting: Vec<String>,
     /// Why the newest one is not published at all.
     pub held: Option<Problem>,
+    /// Records of jobs are wanted, and slurmdbd does not answer yet.
+    pub accounting_waits: bool,
 }
 
 pub async fn choose(
     context: &Context,
+    writer: &Writer,
     observed: &Observed,
     validated: &mut Validated,
 ) -> Result<Chosen, Problem> {
@@ -48,14 +58,22 @@ pub async fn choose(
         return Ok(plain(rendered));
     };
     let basis = Basis::of(&observed.live, &internal.user_files);
+    let accounting_waits = accounting_waits(observed, basis.as_ref());
+    if accounting_waits {
+        internal.conf.accounting = None;
+        rendered = render(validated)?;
+    }
+    let Validated::Internal(internal) = validated else {
+        return Ok(plain(rendered));
+    };
     let mut configuration = configuration(&rendered, internal)?;
-    let steps = basis
-        .as_ref()
-        .map(|basis| basis.steps(&configuration))
-        .unwrap_or_default();
-    let running_key = keys::slurm_key_in_use(observed.live.stateful_set.as_deref())
-        .filter(|running| *running != internal.slurm_key_hash);
-    let usage = if running_key.is_some() || steps.iter().flatten().any(Step::needs_usage) {
+    let steps = match &basis {
+        Some(basis) => basis.steps(&configuration),
+        None => steps_without_basis(&observed.live, &configuration),
+    };
+    let key_waits = keys::slurm_key_in_use(observed.live.stateful_set.as_deref())
+        .is_some_and(|running| running != internal.slurm_key_hash);
+    let usage = if steps.iter().flatten().any(Step::needs_usage) {
         observe_usage(context, &Key::of(observed.controller.as_ref())).await
     } else {
         None
@@ -63,32 +81,42 @@ pub async fn choose(
     let mut restart = false;
     let mut waiting = Vec::new();
     let mut held = None;
-    if let Some((running, problem)) =
-        running_key.and_then(|running| Some((running, key_in_use(usage.as_ref())?)))
-    {
-        // slurmd reads its key again with a changed configuration, which therefore waits too.
-        held = Some(problem);
-        internal.slurm_key_hash = running;
-    } else {
-        match decide(&steps, usage.as_ref()) {
-            Decision::Publish {
-                retained,
-                restart: needed,
-                waiting: why,
-            } => {
-                restart = needed;
-                waiting = why;
-                if !retained.is_empty() {
-                    internal.conf.retained = retained;
-                    rendered = render(validated)?;
+    // The last of all that asks Slurm, so that what it found is still so when it is acted on.
+    match key_rollover::advance(context, writer, observed, &internal.slurm_key_hash).await {
+        key_rollover::Outcome::KeepRunning { key, problem } => {
+            // slurmd reads its key again with a changed configuration, which therefore waits too.
+            held = Some(problem);
+            internal.slurm_key_hash = key;
+        }
+        key_rollover::Outcome::UseWanted { waiting: in_slurm } => {
+            waiting.extend(in_slurm);
+            match decide(&steps, usage.as_ref()) {
+                Decision::Publish {
+                    retained,
+                    restart: needed,
+                    waiting: why,
+                } => {
+                    restart = needed;
+                    waiting.extend(why);
+                    if !retained.is_empty() {
+                        internal.conf.retained = retained;
+                        rendered = render(validated)?;
+                    }
                 }
+                Decision::Hold(problem) => held = Some(problem),
             }
-            Decision::Hold(problem) => held = Some(problem),
         }
     }
     let Validated::Internal(internal) = validated else {
         return Ok(plain(rendered));
     };
+    if let Some(problem) = &held
+        && basis.is_none()
+        && !steps.is_empty()
+    {
+        // There is nothing that could stay.
+        return Err(problem.clone());
+    }
     if held.is_none() {
         configuration = self::configuration(&rendered, internal)?;
         configuration.restart_hash = restart_hash(observed, internal, &rendered, restart)
@@ -103,13 +131,38 @@ pub async fn choose(
         in_use: basis.as_ref().and_then(|basis| basis.to_keep().cloned()),
         expected: Expected {
             config: name,
-            jwt_key: internal.jwt_key_hash.clone(),
+            // Under another slurm.key than slurmctld has nothing can be told.
+            jwt_key: (!key_waits).then(|| internal.jwt_key_names.clone()),
         },
+        notes: internal.notes.clone(),
+        origins: internal.origins.clone(),
         configuration,
         findings: rendered.findings,
         waiting,
         held,
+        accounting_waits,
     })
+}
+
+/// Whether a slurmctld that runs without records has to wait for them: it would try to register with slurmdbd once and never
+/// again. One that starts waits for slurmdbd by itself, and no job runs unrecorded meanwhile.
+fn accounting_waits(observed: &Observed, basis: Option<&Basis>) -> bool {
+    let (Some(accounting), Some(basis)) = (&observed.accounting, basis) else {
+        return false;
+    };
+    let known = std::iter::once(&basis.published).chain(&basis.in_use);
+    !known.into_iter().any(registration::is_on) && !registration::is_ready(accounting)
+}
+
+/// What the step to the candidate asks for when nothing is published. That is so before the first start, or because somebody
+/// deleted what was.
+fn steps_without_basis(live: &Live, candidate: &Configuration) -> Vec<Option<Step>> {
+    let name = delivery::hash(&candidate.files);
+    if live.stateful_set.is_none() || Delivery::of_config(&live.answers, &name) == Delivery::Applied {
+        return vec![];
+    }
+    let why = "nobody knows what slurmctld runs with, because the ConfigMaps of its configuration are gone";
+    vec![Some(Step::from_unknown(why))]
 }
 
 pub(super) fn plain(rendered: Rendered) -> Chosen {
@@ -122,8 +175,11 @@ pub(super) fn plain(rendered: Rendered) -> Chosen {
         rolled_hash: None,
         expected: Expected::default(),
         findings: rendered.findings,
+        notes: vec![],
+        origins: Origins::new(),
         waiting: vec![],
         held: None,
+        accounting_waits: false,
     }
 }
 
@@ -202,6 +258,28 @@ mod tests {
     fn ours(active: &str, verdict: &str) -> Answer {
         let report = json!({ "config": { "candidate": "new", "active": active, "verdict": verdict } });
         Answer::Ours(serde_json::from_value(report).unwrap())
+    }
+
+    #[rstest]
+    #[case::first_start(false, "", false)]
+    #[case::runs_with_another(true, "another", true)]
+    #[case::nobody_answers(true, "", true)]
+    #[case::runs_with_this_one(true, "NAME", false)]
+    fn without_what_was_published_nobody_knows_what_slurmctld_has(
+        #[case] exists: bool,
+        #[case] active: &str,
+        #[case] dangerous: bool,
+    ) {
+        let set = json!({ "spec": { "selector": {}, "serviceName": "", "template": {} } });
+        let candidate = Configuration::default();
+        let active = active.replace("NAME", &delivery::hash(&candidate.files));
+        let live = Live {
+            stateful_set: exists.then(|| Arc::new(serde_json::from_value(set).unwrap())),
+            answers: vec![ours(&active, "applied")],
+            ..Live::default()
+        };
+        let steps = steps_without_basis(&live, &candidate);
+        assert_eq!(steps.iter().flatten().any(Step::needs_usage), dangerous);
     }
 
     #[rstest]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keelson_api::well_known::reason;
 use slurm_conf::{
     catalogue::File,
-    change::{ChangeSet, Class, Daemon, MustBeEmpty, change_class},
+    change::{Change, ChangeSet, Class, Daemon, MustBeEmpty, change_class},
     syntax::{Document, Statement, parse},
 };
 
@@ -23,8 +23,6 @@ pub struct Usage {
     pub partitions: BTreeMap<String, bool>,
     /// Active jobs: number and the partitions that each names.
     pub jobs: Vec<(u64, BTreeSet<String>)>,
-    /// Those among them that hold nodes.
-    pub running: Vec<u64>,
 }
 
 impl Usage {
@@ -94,14 +92,38 @@ pub fn decide(steps: &[Option<Step>], usage: Option<&Usage>) -> Decision {
 }
 
 impl Step {
-    /// Compares; `None` when there is nothing published that could be read, or nothing differs.
+    /// Compares; `None` when nothing differs.
     pub fn between(published: &Configuration, candidate: &Configuration) -> Option<Self> {
-        let read = |configuration: &Configuration| {
-            parse(File::Slurm, configuration.slurm_conf()?, &configuration.texts()).ok()
+        if published.files == candidate.files {
+            return None;
+        }
+        match (read(published), read(candidate)) {
+            (Ok(published), Ok(candidate)) => {
+                let changes = change_class(File::Slurm, &published, &candidate);
+                (!changes.changes.is_empty()).then_some(Self { changes, published })
+            }
+            (Err(why), _) => Some(Self::from_unknown(&format!(
+                "the published one cannot be read: {why}"
+            ))),
+            (_, Err(why)) => Some(Self::from_unknown(&format!("the new one cannot be read: {why}"))),
+        }
+    }
+
+    /// From a configuration that nobody knows: any job may depend on anything that it held. `why` it is not known.
+    pub fn from_unknown(why: &str) -> Self {
+        let change = Change {
+            what: format!("slurm.conf ({why})"),
+            class: Class::KillsJobs {
+                must_be_empty: BTreeSet::from([MustBeEmpty::Cluster]),
+                restart: BTreeSet::from([Daemon::Slurmctld]),
+            },
         };
-        let (published, candidate) = (read(published)?, read(candidate)?);
-        let changes = change_class(File::Slurm, &published, &candidate);
-        (!changes.changes.is_empty()).then_some(Self { changes, published })
+        Self {
+            changes: ChangeSet {
+                changes: vec![change],
+            },
+            published: Document::default(),
+        }
     }
 
     /// Whether Slurm must be asked what its jobs use.
@@ -212,21 +234,14 @@ impl Step {
     }
 }
 
-/// Why another slurm.key must wait, if it must: nodes with the old one cannot talk to a slurmctld with the new one, and what
-/// runs on them would be lost.
-pub fn key_in_use(usage: Option<&Usage>) -> Option<Problem> {
-    let jobs = match usage {
-        None => "Slurm does not say whether jobs run".to_owned(),
-        Some(usage) if usage.running.is_empty() => return None,
-        Some(usage) => format!("{} jobs run", usage.running.len()),
-    };
-    Some(Problem {
-        reason: reason::KEY_PENDING,
-        message: format!(
-            "slurm.key has changed and {jobs}; all daemons start anew with it as soon as none runs (close the \
-             partitions to get there: scontrol update PartitionName=… State=DRAIN). Until then changes of the \
-             configuration wait, and a pod that is replaced is cut off; put the old key back to call it off"
-        ),
+/// The configuration's slurm.conf, or why it cannot be read.
+fn read(configuration: &Configuration) -> Result<Document, String> {
+    let text = configuration
+        .slurm_conf()
+        .ok_or_else(|| "there is no text of that name".to_owned())?;
+    parse(File::Slurm, text, &configuration.texts()).map_err(|problems| {
+        let first = problems.first().map(ToString::to_string);
+        first.unwrap_or_else(|| "syntax error".to_owned())
     })
 }
 
@@ -285,18 +300,7 @@ mod tests {
                 .iter()
                 .map(|(id, name)| (*id, BTreeSet::from([(*name).to_owned()])))
                 .collect(),
-            running: vec![],
         }
-    }
-
-    #[rstest]
-    #[case::no_answer(None, Some("Slurm does not say"))]
-    #[case::jobs_run(Some(Usage { running: vec![7, 8], ..Usage::default() }), Some("2 jobs run"))]
-    #[case::jobs_wait(Some(usage(&[], &[(7, "w")])), None)]
-    fn a_changed_key_waits_for_jobs_that_run(#[case] usage: Option<Usage>, #[case] why: Option<&str>) {
-        let problem = key_in_use(usage.as_ref());
-        assert_eq!(problem.is_some(), why.is_some());
-        assert!(problem.is_none_or(|problem| problem.message.contains(why.unwrap())));
     }
 
     fn kept(decision: &Decision) -> Vec<String> {
@@ -379,7 +383,79 @@ mod tests {
     }
 
     #[test]
-    fn nothing_published_is_nothing_to_keep() {
+    fn no_difference_is_no_step() {
         assert_eq!(between(BASE, BASE), None);
+        let unreadable = format!("{BASE}no pair\n");
+        assert_eq!(between(&unreadable, &unreadable), None);
+    }
+
+    #[rstest]
+    #[case::published("no pair\n", "", "the published one cannot be read: line 4")]
+    #[case::published_with_an_include(
+        "Include more.conf\n",
+        "",
+        "the published one cannot be read: more.conf line 1"
+    )]
+    #[case::candidate("", "no pair\n", "the new one cannot be read: line 4")]
+    fn what_cannot_be_read_counts_as_the_most_dangerous_change(
+        #[case] old: &str,
+        #[case] new: &str,
+        #[case] why: &str,
+    ) {
+        let with = |text: &str| Configuration {
+            files: BTreeMap::from([
+                ("slurm.conf".to_owned(), format!("{BASE}{text}").into_bytes()),
+                ("more.conf".to_owned(), b"no pair\n".to_vec()),
+            ]),
+            ..Configuration::default()
+        };
+        let step = Step::between(&with(old), &with(new)).unwrap();
+        assert!(step.needs_usage());
+        let pending = usage(&[("w", true)], &[(7, "w")]);
+        for usage in [None, Some(&pending)] {
+            let Decision::Hold(problem) = step.decide(usage) else {
+                panic!("published with {usage:?}")
+            };
+            assert_eq!(problem.reason, reason::CONFIG_PENDING);
+            assert!(problem.message.contains(why), "{}", problem.message);
+        }
+        let empty = usage(&[("w", true)], &[]);
+        let restarts = Decision::Publish {
+            retained: vec![],
+            restart: true,
+            waiting: vec![],
+        };
+        assert_eq!(step.decide(Some(&empty)), restarts);
+    }
+
+    #[test]
+    fn a_published_configuration_without_slurm_conf_cannot_be_read() {
+        let candidate = Configuration {
+            files: BTreeMap::from([("slurm.conf".to_owned(), BASE.as_bytes().to_vec())]),
+            ..Configuration::default()
+        };
+        let step = Step::between(&Configuration::default(), &candidate).unwrap();
+        assert!(matches!(step.decide(None), Decision::Hold(_)));
+    }
+
+    /// Comments in another encoding must not hide a change of an included file.
+    #[test]
+    fn a_change_in_an_included_file_that_is_not_utf_8_is_seen() {
+        let with = |select: &str| {
+            let included = [b"# gr\xfcn\n".as_slice(), select.as_bytes()].concat();
+            let conf = format!("{BASE}Include more.conf\n");
+            Configuration {
+                files: BTreeMap::from([
+                    ("slurm.conf".to_owned(), conf.into_bytes()),
+                    ("more.conf".to_owned(), included),
+                ]),
+                ..Configuration::default()
+            }
+        };
+        let step = Step::between(
+            &with("SelectType=select/linear\n"),
+            &with("SelectType=select/cons_tres\n"),
+        );
+        assert!(step.unwrap().needs_usage());
     }
 }

@@ -9,8 +9,10 @@ use keelson_api::{
 
 use super::{
     delivery::Delivery,
+    groups,
     observe::{Live, Observed},
     publish::Chosen,
+    registration::Registration,
 };
 use crate::{
     conditions::{self, Finding},
@@ -30,6 +32,10 @@ pub enum Outcome<'a> {
     Published {
         chosen: &'a Chosen,
         delivery: Delivery,
+        /// Nothing where no records of jobs are wanted.
+        registration: Option<Registration>,
+        /// Why a `ServiceMonitor` that is asked for is not there.
+        monitor: Option<Problem>,
     },
 }
 
@@ -45,7 +51,14 @@ impl Outcome<'_> {
         match self {
             Self::Blocked(problem) => Some(problem.clone()),
             Self::Leaving => None,
-            Self::Published { chosen, delivery } => refusal(delivery).or_else(|| chosen.held.clone()),
+            Self::Published {
+                chosen,
+                delivery,
+                monitor,
+                ..
+            } => refusal(delivery)
+                .or_else(|| chosen.held.clone())
+                .or_else(|| monitor.clone()),
         }
     }
 }
@@ -72,7 +85,7 @@ pub fn compute(
     if !controller.spec.external {
         status.replicas = Some(controller.replicas());
         status.ready_replicas = Some(Workload::from(live.stateful_set.as_deref()).ready);
-        if let Outcome::Published { chosen, delivery } = outcome {
+        if let Outcome::Published { chosen, delivery, .. } = outcome {
             status.config_hash = Some(chosen.expected.config.clone());
             if *delivery == Delivery::Applied {
                 status.active_config_hash = Some(chosen.expected.config.clone());
@@ -87,8 +100,21 @@ pub fn compute(
 }
 
 fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>, now: Timestamp) -> Vec<Finding> {
-    let (chosen, delivery) = match outcome {
-        Outcome::Blocked(problem) => return Finding::blocked(problem),
+    let (chosen, delivery, registration, monitor) = match outcome {
+        Outcome::Blocked(problem) => {
+            let mut findings = Finding::blocked(problem);
+            if !controller.spec.external {
+                // Who waits for this condition must not take the configuration of before for the newest.
+                let Problem { reason, message } = problem;
+                findings.push(Finding::new(
+                    condition::CONFIG_APPLIED,
+                    false,
+                    reason,
+                    message.clone(),
+                ));
+            }
+            return findings;
+        }
         Outcome::Leaving => {
             return vec![
                 ready(controller, live, now),
@@ -96,23 +122,37 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>, now: Ti
                 Finding::degraded(None),
             ];
         }
-        Outcome::Published { chosen, delivery } => (chosen, delivery),
+        Outcome::Published {
+            chosen,
+            delivery,
+            registration,
+            monitor,
+        } => (chosen, delivery, registration, monitor),
     };
     let mut findings = vec![
         ready(controller, live, now),
         progressing(controller, live, chosen),
-        Finding::degraded(trouble(live, chosen, delivery, now)),
+        Finding::degraded(trouble(live, chosen, delivery, now).or_else(|| monitor.clone())),
     ];
+    findings.extend(registration.as_ref().map(Registration::finding));
     if !controller.spec.external {
         // What slurmctld has is not the newest while that one waits.
         findings.push(match &chosen.held {
             Some(Problem { reason, message }) => {
                 Finding::new(condition::CONFIG_APPLIED, false, reason, message.clone())
             }
-            None => delivery.finding(),
+            None => with_notes(delivery.finding(), &chosen.notes),
         });
     }
     findings
+}
+
+/// Adds what a person should know about the user's files.
+fn with_notes(mut finding: Finding, notes: &[String]) -> Finding {
+    if !notes.is_empty() {
+        finding.message = format!("{}. Note: {}", finding.message, notes.join("; "));
+    }
+    finding
 }
 
 fn ready(controller: &Controller, live: &Live, now: Timestamp) -> Finding {
@@ -137,6 +177,10 @@ fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding
         let message = chosen.waiting.join("; ");
         return Finding::new(condition::PROGRESSING, true, reason::DRAINING, message);
     }
+    if chosen.accounting_waits {
+        let message = "slurmctld keeps records of jobs as soon as slurmdbd answers; jobs that end before are not recorded";
+        return Finding::new(condition::PROGRESSING, true, reason::STARTING, message);
+    }
     if controller.spec.external {
         return Finding::settled();
     }
@@ -154,6 +198,7 @@ fn trouble(live: &Live, chosen: &Chosen, delivery: &Delivery, now: Timestamp) ->
     pod_trouble::among(&live.pods, now)
         .or_else(|| refusal(delivery))
         .or_else(invalid)
+        .or_else(|| groups::unknown(&live.answers))
         .or_else(unused)
 }
 

@@ -2,23 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use keelson_api::{
-    Accounting, Controller,
+    Accounting, Controller, assemble,
     references::{LocalObjectReference, SecretKeySelector},
-    well_known::{file, port, slurm},
+    well_known::{file, slurm},
 };
 use slurm_conf::{
-    catalogue::File,
-    slurm_conf::{
-        AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf,
-        unfit_select_type,
-    },
-    syntax::parse,
-    topology,
+    fingerprint, sizing,
+    slurm_conf::{AccountingHost, ExternalSlurmConf, Scripts, SlurmConf},
 };
 
-use super::observe::Observed;
-use crate::{children::checksum, problem::Problem, secrets};
+use super::{
+    blame::Origins,
+    delivery::JwtKeyNames,
+    observe::Observed,
+    rivals,
+    user_files::{self, UserFiles},
+};
+use crate::{
+    children::checksum, fingerprints::Fingerprints, problem::Problem, secrets,
+    workload::stateful_set_template,
+};
 
 /// What the children are built from.
 #[derive(Debug, Clone)]
@@ -36,9 +41,13 @@ pub struct Internal {
     pub slurm_key: SecretKeySelector,
     pub jwt_key: SecretKeySelector,
     pub slurm_key_hash: String,
-    pub jwt_key_hash: String,
+    pub jwt_key_names: JwtKeyNames,
     /// Files that come from the user's own `ConfigMap`s, by name.
     pub user_files: BTreeMap<String, Vec<u8>>,
+    /// The `ConfigMap`s that they come from.
+    pub origins: Origins,
+    /// What a person should know about them; nothing waits for it.
+    pub notes: Vec<String>,
     pub state: State,
 }
 
@@ -80,7 +89,8 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     if spec.external {
         return external(controller, accounting);
     }
-    internal(observed, cluster_name, accounting)
+    rivals::check(observed)?;
+    internal(observed, accounting)
 }
 
 fn external(controller: &Controller, accounting: Option<AccountingHost>) -> Result<Validated, Problem> {
@@ -94,11 +104,7 @@ fn external(controller: &Controller, accounting: Option<AccountingHost>) -> Resu
     })))
 }
 
-fn internal(
-    observed: &Observed,
-    cluster_name: String,
-    accounting: Option<AccountingHost>,
-) -> Result<Validated, Problem> {
+fn internal(observed: &Observed, accounting: Option<AccountingHost>) -> Result<Validated, Problem> {
     let controller = &observed.controller;
     let spec = &controller.spec;
     let slurm_key = spec
@@ -110,15 +116,22 @@ fn internal(
         .cloned()
         .ok_or_else(|| Problem::invalid("jwtKeyRef must be set"))?;
     let slurm_key_hash = secrets::checksum(observed.slurm_key.as_deref(), &slurm_key)?;
-    let jwt_key_hash = checksum::of_bytes(secrets::value(observed.jwt_key.as_deref(), &jwt_key)?);
+    let running = stateful_set_template(observed.live.stateful_set.as_deref());
+    let names = Fingerprints::new(observed.hash_key.as_ref(), running)?;
+    let slurm_key_hash = names.of(file::SLURM_KEY, slurm_key_hash);
+    let jwt_key_text = secrets::value(observed.jwt_key.as_deref(), &jwt_key)?;
+    let jwt_key_names = JwtKeyNames {
+        plain: checksum::of_bytes(jwt_key_text),
+        keyed: fingerprint::keyed(
+            secrets::value(observed.slurm_key.as_deref(), &slurm_key)?,
+            file::JWT_KEY,
+            jwt_key_text,
+        ),
+    };
     let state = state(observed)?;
 
-    let config_maps = config_maps(&observed.controller);
-    let user_files = user_files(observed, &config_maps)?;
-    let texts = user_files
-        .iter()
-        .filter_map(|(name, bytes)| Some((name.clone(), String::from_utf8(bytes.clone()).ok()?)))
-        .collect();
+    let user_files = UserFiles::read(observed)?;
+    user_files.refuse_reserved()?;
     let names_in = |references: &Option<Vec<LocalObjectReference>>| -> BTreeSet<String> {
         references
             .iter()
@@ -127,91 +140,31 @@ fn internal(
             .flat_map(|map| map.data.iter().flatten().map(|(name, _)| name.clone()))
             .collect()
     };
-    let config_files = names_in(&spec.config_file_refs);
-    if let Some(reserved) = file::RESERVED.iter().find(|name| config_files.contains(**name)) {
-        return Err(Problem::invalid(format!(
-            "configFileRefs carry {reserved}, which the operator writes itself"
-        )));
-    }
-    let replicas = controller.replicas();
-    let through_service = replicas == 1 && controller.address().port == i32::from(port::SLURMCTLD);
-    let mut extra_conf = spec.extra_conf.clone().unwrap_or_default();
-    if let Some(count) = spec.max_node_count {
-        extra_conf = format!("{}\nMaxNodeCount={count}\n", extra_conf.trim_end());
-    }
+    let nodesets = observed.nodesets.iter().map(AsRef::as_ref);
     let conf = SlurmConf {
-        cluster_name,
-        hosts: (0..replicas)
-            .map(|i| ControllerHost {
-                name: controller.pod_name(i),
-                address: Some(controller.pod_fqdn(i)),
-            })
-            .collect(),
-        slurmctld_port: port::SLURMCTLD,
-        slurmd_port: port::SLURMD,
-        // Clients connect to the address on SlurmctldPort: a Service on another port cannot stand in.
-        service_address: through_service.then(|| controller.service_fqdn()),
-        jwks: spec.jwks_key_ref.is_some(),
-        accounting,
-        metrics: spec.metrics_enabled(),
         scripts: Scripts {
             prolog: names_in(&spec.prolog_script_refs),
             epilog: names_in(&spec.epilog_script_refs),
             prolog_slurmctld: names_in(&spec.prolog_slurmctld_script_refs),
             epilog_slurmctld: names_in(&spec.epilog_slurmctld_script_refs),
         },
-        nodesets: nodesets(observed),
         nodes: wanted_nodes(observed),
-        retained: vec![],
-        extra_conf,
-        included_files: texts,
+        included_files: user_files.texts(),
+        ..assemble::slurm_conf(controller, accounting, nodesets)
     };
-    if let Some(problem) = unusable(&conf, &user_files) {
-        return Err(problem);
-    }
+    let notes = user_files::check(&conf, &user_files, controller)?;
     Ok(Validated::Internal(Box::new(Internal {
         conf,
-        cgroup_conf: !config_files.contains(file::CGROUP_CONF),
+        cgroup_conf: !names_in(&spec.config_file_refs).contains(file::CGROUP_CONF),
         slurm_key,
         jwt_key,
         slurm_key_hash,
-        jwt_key_hash,
-        user_files,
+        jwt_key_names,
+        origins: user_files.origins(),
+        user_files: user_files.into_bytes(),
+        notes,
         state,
     })))
-}
-
-/// What no slurmctld runs with. It waits a minute for a file that is not there and then ends; only what lies elsewhere in its image
-/// is out of our sight.
-fn unusable(conf: &SlurmConf, user_files: &BTreeMap<String, Vec<u8>>) -> Option<Problem> {
-    // What cannot be read is told with the reason when the file is rendered.
-    let document = parse(File::Slurm, &conf.extra_conf, &conf.included_files).ok()?;
-    if let Some((origin, file)) = document.includes.iter().find(|(_, file)| !file.starts_with('/')) {
-        return Some(Problem::missing(format!(
-            "spec.extraConf {origin}: Include {file}: no ConfigMap of spec.configFileRefs has a file of this name; add it there, or \
-             take the line away"
-        )));
-    }
-    if let Some(line) = unfit_select_type(&document) {
-        let origin = line.origin.as_ref().map(ToString::to_string).unwrap_or_default();
-        return Some(Problem::invalid(format!(
-            "spec.extraConf {origin}: SelectType={}: workers register by themselves, which Slurm allows with select/cons_tres alone; \
-             take the line away",
-            line.head.value
-        )));
-    }
-    let (plugin, files) = topology::plugin_without_file(&document, |file| user_files.contains_key(file))?;
-    let origin = plugin
-        .origin
-        .as_ref()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    Some(Problem::missing(format!(
-        "spec.extraConf {origin}: TopologyPlugin={} needs {}, and no ConfigMap of spec.configFileRefs has it; add it there, or take \
-         the line away",
-        plugin.head.value,
-        files.join(" or ")
-    )))
 }
 
 fn accounting_host(accounting: &Accounting) -> Result<AccountingHost, Problem> {
@@ -257,87 +210,16 @@ fn state(observed: &Observed) -> Result<State, Problem> {
     }
 }
 
-/// The `ConfigMap`s whose keys become files, in the order in which they are projected.
-fn config_maps(controller: &Controller) -> Vec<String> {
-    let spec = &controller.spec;
-    let lists = [
-        &spec.config_file_refs,
-        &spec.prolog_script_refs,
-        &spec.epilog_script_refs,
-        &spec.prolog_slurmctld_script_refs,
-        &spec.epilog_slurmctld_script_refs,
-    ];
-    let names: BTreeSet<String> = lists
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|reference| reference.name.clone())
-        .collect();
-    names.into_iter().collect()
-}
-
-/// The files that the spec's `ConfigMap`s put beside slurm.conf.
-fn user_files(observed: &Observed, config_maps: &[String]) -> Result<BTreeMap<String, Vec<u8>>, Problem> {
-    let mut files = BTreeMap::new();
-    let map = |name: &str| {
-        let map = observed.config_maps.get(name).and_then(Option::as_ref);
-        map.ok_or_else(|| Problem::absent("ConfigMap", name, "create it, or take the reference out"))
-    };
-    for name in config_maps {
-        let map = map(name)?;
-        files.extend(
-            map.data
-                .iter()
-                .flatten()
-                .map(|(file, text)| (file.clone(), text.clone().into_bytes())),
-        );
-        files.extend(
-            map.binary_data
-                .iter()
-                .flatten()
-                .map(|(file, bytes)| (file.clone(), bytes.0.clone())),
-        );
-    }
-    if let Some(jwks) = &observed.controller.spec.jwks_key_ref {
-        let map = map(&jwks.name)?;
-        let text = map
-            .data
-            .as_ref()
-            .and_then(|data| data.get(&jwks.key))
-            .ok_or_else(|| Problem::no_key("ConfigMap", &jwks.name, &jwks.key))?;
-        files.insert(file::JWKS.to_owned(), text.clone().into_bytes());
-    }
-    Ok(files)
-}
-
-fn nodesets(observed: &Observed) -> Vec<NodeSet> {
-    let mut nodesets: Vec<NodeSet> = observed
-        .nodesets
-        .iter()
-        .map(|nodeset| {
-            let name = nodeset.slurm_name();
-            let partition = nodeset
-                .spec
-                .partition
-                .as_ref()
-                .filter(|partition| partition.enabled);
-            NodeSet {
-                feature: name.clone(),
-                name,
-                partition: partition.map(|partition| Partition {
-                    config: partition.config.clone().unwrap_or_default(),
-                    leaving: nodeset.metadata.deletion_timestamp.is_some(),
-                }),
-            }
-        })
-        .collect();
-    nodesets.sort_by(|a, b| a.name.cmp(&b.name));
-    nodesets
-}
-
+/// For how many nodes slurmctld has to have room: those that are wanted and those that it knows, whichever are more. It never
+/// gets less room than it has: while Slurm does not answer, nobody knows how many there are.
 fn wanted_nodes(observed: &Observed) -> u32 {
     let everywhere = u32::try_from(observed.kubernetes_nodes).unwrap_or(u32::MAX);
-    observed
+    let known = u32::try_from(observed.slurm_nodes).unwrap_or(u32::MAX);
+    let config = observed.live.config.as_ref();
+    let in_force = config
+        .and_then(|config| room_of(config))
+        .map_or(0, sizing::nodes_of);
+    let wanted = observed
         .nodesets
         .iter()
         .map(|nodeset| match nodeset.spec.scaling_mode {
@@ -346,5 +228,13 @@ fn wanted_nodes(observed: &Observed) -> u32 {
                 u32::try_from(nodeset.spec.replicas).unwrap_or(0)
             }
         })
-        .fold(0, u32::saturating_add)
+        .fold(0, u32::saturating_add);
+    wanted.max(known).max(in_force)
+}
+
+/// `MaxNodeCount` of a configuration that was published.
+fn room_of(config: &ConfigMap) -> Option<u32> {
+    let text = config.data.as_ref()?.get(file::SLURM_CONF)?;
+    let count = text.lines().find_map(|line| line.strip_prefix("MaxNodeCount="))?;
+    count.trim().parse().ok()
 }

@@ -44,24 +44,125 @@ pub struct Children {
     pub findings: Vec<String>,
 }
 
-pub fn build(loginset: &LoginSet, validated: &Validated) -> Result<Children, Error> {
-    let spec = &loginset.spec;
-    let sshd = sshd_config::render(
-        sshd_config::Role::Login,
-        spec.extra_sshd_config.as_deref().unwrap_or_default(),
-    )?;
-    let keys =
-        sshd_config::render_authorized_keys(spec.root_ssh_authorized_keys.as_deref().unwrap_or_default());
-    let files = BTreeMap::from([
-        (file::SSHD_CONFIG.to_owned(), sshd.text.clone()),
-        (file::AUTHORIZED_KEYS.to_owned(), keys),
-    ]);
+/// How root's keys come into the pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// As a directory, which the kubelet keeps up to date.
+    Live,
+    /// As a single file, which stays as it was when the pod started.
+    Fixed,
+}
+
+impl Keys {
+    fn role(self) -> sshd_config::Role {
+        match self {
+            Self::Live => sshd_config::Role::Login,
+            Self::Fixed => sshd_config::Role::LoginWithFixedKeys,
+        }
+    }
+}
+
+/// The files that sshd reads, and lines of the user's that are not among them.
+struct Files {
+    keys: Keys,
+    texts: BTreeMap<String, String>,
+    findings: Vec<String>,
+}
+
+impl Files {
+    fn render(loginset: &LoginSet, keys: Keys) -> Result<Self, Error> {
+        let spec = &loginset.spec;
+        let sshd = sshd_config::render(keys.role(), spec.extra_sshd_config.as_deref().unwrap_or_default())?;
+        let root = spec.root_ssh_authorized_keys.as_deref().unwrap_or_default();
+        Ok(Self {
+            keys,
+            findings: sshd.findings.iter().map(ToString::to_string).collect(),
+            texts: BTreeMap::from([
+                (file::SSHD_CONFIG.to_owned(), sshd.text),
+                (
+                    file::AUTHORIZED_KEYS.to_owned(),
+                    sshd_config::render_authorized_keys(root),
+                ),
+            ]),
+        })
+    }
+
+    /// Changes when pods have to start anew to take the files in.
+    fn hash(&self) -> String {
+        let mut texts = self.texts.clone();
+        if self.keys == Keys::Live {
+            texts.remove(file::AUTHORIZED_KEYS);
+        }
+        checksum::of_texts(&texts)
+    }
+}
+
+/// `live` is the Deployment as it is.
+pub fn build(
+    loginset: &LoginSet,
+    validated: &Validated,
+    live: Option<&Deployment>,
+) -> Result<Children, Error> {
+    // Pods of an earlier operator have their keys as a single file. They stay until something else replaces them: an upgrade of
+    // the operator ends nobody's session.
+    let fixed = Files::render(loginset, Keys::Fixed)?;
+    let deployment = build_deployment(loginset, validated, &fixed);
+    let (files, deployment) = if live.is_some_and(|live| starts_the_same(live, &deployment.value)) {
+        (fixed, deployment)
+    } else {
+        let files = Files::render(loginset, Keys::Live)?;
+        let deployment = build_deployment(loginset, validated, &files);
+        (files, deployment)
+    };
     Ok(Children {
-        ssh_config: build_ssh_config(loginset, &files),
+        ssh_config: build_ssh_config(loginset, &files.texts),
         service: build_service(loginset)?,
-        deployment: build_deployment(loginset, validated, &files),
-        findings: sshd.findings.iter().map(ToString::to_string).collect(),
+        deployment,
+        findings: files.findings,
     })
+}
+
+/// Whether pods of the Deployment start from the same files, keys and image. The rest of a template is not compared: the API
+/// server writes quantities and defaults in its own way.
+fn starts_the_same(live: &Deployment, wanted: &Value) -> bool {
+    let Some(template) = live.spec.as_ref().map(|spec| &spec.template) else {
+        return false;
+    };
+    let annotations = template
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.annotations.as_ref());
+    let hashes = [
+        annotation::SSHD_CONF_HASH,
+        annotation::SLURM_KEY_HASH,
+        annotation::SSH_HOST_KEYS_HASH,
+        annotation::SSSD_CONF_HASH,
+    ];
+    let is_same = |name: &str| {
+        let live = annotations
+            .and_then(|annotations| annotations.get(name))
+            .map(String::as_str);
+        let wanted = wanted
+            .pointer("/spec/template/metadata/annotations")
+            .and_then(|annotations| annotations.get(name)?.as_str());
+        live == wanted
+    };
+    let images = template.spec.as_ref().map(|spec| {
+        let containers = spec.containers.iter();
+        containers
+            .map(|container| json!(container.image))
+            .collect::<Vec<_>>()
+    });
+    let wanted_images = wanted
+        .pointer("/spec/template/spec/containers")
+        .and_then(Value::as_array)
+        .map(|containers| {
+            containers
+                .iter()
+                .map(|container| container.get("image").cloned().unwrap_or_default())
+                .collect::<Vec<_>>()
+        });
+    hashes.into_iter().all(is_same) && images == wanted_images
 }
 
 /// The Secret is immutable: nobody changes a host's identity by accident.
@@ -118,11 +219,7 @@ fn build_service(loginset: &LoginSet) -> Result<Desired<Service>, MergeError> {
     })?))
 }
 
-fn build_deployment(
-    loginset: &LoginSet,
-    validated: &Validated,
-    files: &BTreeMap<String, String>,
-) -> Desired<Deployment> {
+fn build_deployment(loginset: &LoginSet, validated: &Validated, files: &Files) -> Desired<Deployment> {
     let spec = &loginset.spec;
     let user_metadata = spec
         .template
@@ -134,8 +231,8 @@ fn build_deployment(
     let mut hashes = vec![
         (annotation::SLURM_KEY_HASH, validated.slurm_key_hash.clone()),
         (annotation::SSH_HOST_KEYS_HASH, validated.host_keys_hash.clone()),
-        // root's keys too: both are mounted as single files, which the kubelet never brings up to date.
-        (annotation::SSHD_CONF_HASH, checksum::of_texts(files)),
+        // It is mounted as a single file, which the kubelet never brings up to date.
+        (annotation::SSHD_CONF_HASH, files.hash()),
     ];
     hashes.extend(
         validated
@@ -158,8 +255,8 @@ fn build_deployment(
         "enableServiceLinks": false,
         "dnsConfig": { "searches": [search] },
         "initContainers": [containers::initconf(spec.initconf.as_ref())],
-        "containers": [login(loginset, validated)],
-        "volumes": pod_volumes(loginset, validated),
+        "containers": [login(loginset, validated, files.keys)],
+        "volumes": pod_volumes(loginset, validated, files.keys),
     });
     let mut deployment = json!({
         "replicas": spec.replicas,
@@ -178,7 +275,7 @@ fn build_deployment(
     Desired::new(json!({ "metadata": metadata, "spec": deployment }))
 }
 
-fn login(loginset: &LoginSet, validated: &Validated) -> Value {
+fn login(loginset: &LoginSet, validated: &Validated, keys: Keys) -> Value {
     let options = format!("--conf-server {}", containers::conf_server(&validated.controller));
     let mut mounts = vec![
         volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),
@@ -188,21 +285,24 @@ fn login(loginset: &LoginSet, validated: &Validated) -> Value {
         mounts.push(volume::file(volumes::SSH_HOST_KEYS, dir::SSH, &name));
     }
     mounts.push(volume::file(volumes::SSH_CONFIG, dir::SSH, file::SSHD_CONFIG));
-    mounts.push(volume::file(
-        volumes::SSH_CONFIG,
-        dir::ROOT_SSH,
-        file::AUTHORIZED_KEYS,
-    ));
+    mounts.push(match keys {
+        Keys::Live => volume::read_only(volumes::SSH_KEYS, sshd_config::KEYS),
+        Keys::Fixed => volume::file(volumes::SSH_CONFIG, dir::ROOT_SSH, file::AUTHORIZED_KEYS),
+    });
     if validated.sssd.is_some() {
         mounts.push(volume::file(volumes::SSSD_CONF, dir::SSSD, file::SSSD_CONF));
     }
-    let base = json!({
+    let mut base = json!({
         "name": container::LOGIN,
         "env": [{ "name": env::SACKD_OPTIONS, "value": options }],
         "ports": [containers::port(port::LOGIN_NAME, validated.ssh_port)],
         "readinessProbe": { "exec": { "command": ["test", "-S", format!("{}/sack.socket", dir::SACKD_RUN)] } },
         "volumeMounts": mounts,
     });
+    if let (Keys::Live, Value::Object(fields)) = (keys, &mut base) {
+        // Has Kubernetes quote what the first process says when it cannot start, an image without SSSD for one.
+        fields.insert("terminationMessagePolicy".into(), json!("FallbackToLogsOnError"));
+    }
     pod::container(base, loginset.spec.login.as_ref())
 }
 
@@ -212,7 +312,7 @@ fn host_key_files() -> impl Iterator<Item = String> {
         .flat_map(|name| [(*name).to_owned(), format!("{name}.pub")])
 }
 
-fn pod_volumes(loginset: &LoginSet, validated: &Validated) -> Vec<Value> {
+fn pod_volumes(loginset: &LoginSet, validated: &Validated, keys: Keys) -> Vec<Value> {
     let host_keys: Vec<(String, i32)> = host_key_files()
         .map(|name| {
             let mode = if std::path::Path::new(&name)
@@ -228,6 +328,8 @@ fn pod_volumes(loginset: &LoginSet, validated: &Validated) -> Vec<Value> {
         .collect();
     let private = volume::OWNER_ONLY;
     let config = loginset.ssh_config_name();
+    let sshd_config = volume::config_map_key(&config, file::SSHD_CONFIG, file::SSHD_CONFIG, Some(private));
+    let key_file = |path, mode| volume::config_map_key(&config, file::AUTHORIZED_KEYS, path, Some(mode));
     let mut all = vec![
         volume::memory(volumes::SLURM_ETC),
         volume::memory(volumes::SACKD_DIR),
@@ -241,23 +343,29 @@ fn pod_volumes(loginset: &LoginSet, validated: &Validated) -> Vec<Value> {
             private,
             &[volume::secret_keys(&loginset.ssh_host_keys_name(), &host_keys)],
         ),
-        volume::projected(
-            volumes::SSH_CONFIG,
-            private,
-            &[
-                volume::config_map_key(&config, file::SSHD_CONFIG, file::SSHD_CONFIG, Some(private)),
-                volume::config_map_key(
-                    &config,
-                    file::AUTHORIZED_KEYS,
-                    file::AUTHORIZED_KEYS,
-                    Some(private),
-                ),
-            ],
-        ),
     ];
+    match keys {
+        Keys::Live => {
+            all.push(volume::projected(volumes::SSH_CONFIG, private, &[sshd_config]));
+            // sshd reads them as somebody who owns nothing.
+            let readable = volume::READABLE;
+            let key_file = key_file(file::ROOT_KEYS, readable);
+            all.push(volume::projected(volumes::SSH_KEYS, readable, &[key_file]));
+        }
+        Keys::Fixed => {
+            let files = [sshd_config, key_file(file::AUTHORIZED_KEYS, private)];
+            all.push(volume::projected(volumes::SSH_CONFIG, private, &files));
+        }
+    }
     if let Some(sssd) = &validated.sssd {
         let source = volume::secret_key(&sssd.reference, file::SSSD_CONF, Some(private));
         all.push(volume::projected(volumes::SSSD_CONF, private, &[source]));
     }
     all
+}
+
+#[cfg(test)]
+pub fn build_with_fixed_keys(loginset: &LoginSet, validated: &Validated) -> Value {
+    let files = Files::render(loginset, Keys::Fixed).unwrap();
+    build_deployment(loginset, validated, &files).value
 }

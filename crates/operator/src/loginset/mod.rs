@@ -15,9 +15,11 @@ use std::sync::Arc;
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use serde_json::json;
 
+use build::Children;
 pub use error::Error;
+use observe::Observed;
 
-use crate::{context::Context, pod_trouble, problem::Problem};
+use crate::{context::Context, pod_template, pod_trouble, problem::Problem};
 
 pub const MANAGER: &str = "slurm-operator/loginset";
 
@@ -33,9 +35,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         // The watch reports the new Secret and brings us back.
         return Ok(Requeue::OnChange);
     }
-    let built = validate::validate(&observed).and_then(|validated| {
-        build::build(&loginset, &validated).map_err(|error| Problem::invalid(chain(&error)))
-    });
+    let built = decide(&observed);
     let applied = match &built {
         Ok(children) => apply::apply(&context, &writer, children, &observed.live)
             .await
@@ -65,6 +65,27 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     }
     let look_again = pod_trouble::look_again(&observed.live.pods, now);
     applied.map(|()| Requeue::OnChange.or_within(look_again))
+}
+
+/// The children. Pods that run keep the names of Secrets' contents that they have; where they are replaced anyway, the names
+/// are made as for new ones.
+fn decide(observed: &Observed) -> Result<Children, Problem> {
+    let build = |observed: &Observed| {
+        let validated = validate::validate(observed)?;
+        build::build(
+            &observed.loginset,
+            &validated,
+            observed.live.deployment.as_deref(),
+        )
+        .map_err(|error| Problem::invalid(chain(&error)))
+    };
+    let children = build(observed)?;
+    if pod_template::changes(&children.deployment, observed.live.deployment.as_deref()) {
+        let mut observed = observed.clone();
+        observed.live.deployment = None;
+        return build(&observed);
+    }
+    Ok(children)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use crate::{
     caches::{INSTANCE, instance_value},
     context::Context,
+    fingerprints::HashKey,
 };
 
 /// Everything that the other steps look at.
@@ -21,6 +22,7 @@ pub struct Observed {
     pub loginset: Arc<LoginSet>,
     pub controller: Option<Arc<Controller>>,
     pub slurm_key: Option<Arc<Secret>>,
+    pub hash_key: Option<HashKey>,
     /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
     pub slurm_key_in_use: Option<String>,
     pub sssd: Option<Arc<Secret>>,
@@ -69,6 +71,7 @@ pub async fn observe(context: &Context, loginset: Arc<LoginSet>) -> Result<Obser
             .and_then(|controller| context.slurm_key_in_use(controller)),
         controller,
         slurm_key,
+        hash_key: context.hash_key(loginset.as_ref()).await?,
         sssd,
         cluster_domain: context.settings.cluster_domain.clone(),
         live: Live {

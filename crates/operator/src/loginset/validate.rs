@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use keelson_api::{Controller, references::SecretKeySelector, well_known::port};
+use keelson_api::{
+    Controller,
+    references::SecretKeySelector,
+    well_known::{file, port},
+};
 
 use super::observe::Observed;
-use crate::{children::checksum, problem::Problem, secrets};
+use crate::{
+    children::checksum, fingerprints::Fingerprints, problem::Problem, secrets, workload::deployment_template,
+};
 
 /// What the children are built from.
 #[derive(Debug, Clone)]
@@ -32,6 +38,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         loginset,
         controller,
         slurm_key,
+        hash_key,
         slurm_key_in_use,
         sssd,
         cluster_domain,
@@ -46,14 +53,15 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         Problem::missing(format!("Controller {controller_name} has no slurmKeyRef: set it"))
     })?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
-    let slurm_key_hash = slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
+    let names = Fingerprints::new(hash_key.as_ref(), deployment_template(live.deployment.as_deref()))?;
+    let slurm_key_hash = names.follow(file::SLURM_KEY, slurm_key_hash, slurm_key_in_use.as_ref());
     let sssd = if spec.sssd_enabled() {
         let reference = spec
             .sssd_conf_ref
             .clone()
             .filter(|reference| !reference.name.is_empty())
             .ok_or_else(|| Problem::invalid("sssdConfRef must be set, or sssd.enabled must be false"))?;
-        let hash = checksum::of_bytes(secrets::value(sssd.as_deref(), &reference)?);
+        let hash = names.of(file::SSSD_CONF, secrets::sssd_conf(sssd.as_deref(), &reference)?);
         Some(Sssd { reference, hash })
     } else {
         None
@@ -65,7 +73,10 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         slurm_key_hash,
         sssd,
         cluster_domain: cluster_domain.clone(),
-        host_keys_hash: host_keys.map(checksum::of_secret).unwrap_or_default(),
+        host_keys_hash: names.of(
+            "ssh host keys",
+            host_keys.map(checksum::of_secret).unwrap_or_default(),
+        ),
         ssh_port: ssh_port(observed),
     })
 }

@@ -1,5 +1,6 @@
 //! Worker pods and what all workers of a cluster share. Pure.
 
+use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Pod, Service},
     policy::v1::PodDisruptionBudget,
@@ -79,7 +80,7 @@ pub fn build_template(validated: &Validated) -> Template {
     if !spec.oversubscribe_node {
         keep_apart(&mut pod_spec);
     }
-    let inputs = inputs(nodeset, validated, &pod_spec);
+    let inputs = inputs(nodeset, validated, &containers::as_recorded(&pod_spec));
     tell_last_words(&mut pod_spec);
     Template {
         inputs,
@@ -138,36 +139,44 @@ fn inputs(nodeset: &NodeSet, validated: &Validated, pod_spec: &Value) -> Value {
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     pub revision: &'a str,
-    /// The only machine that it may run on.
-    pub machine: Option<&'a str>,
+    /// The owner that stays when the NodeSet is deleted.
+    pub anchor: Option<&'a Value>,
+    /// When the slurmd started that served its node last.
+    pub registered_before: Option<Timestamp>,
 }
 
 /// The pod of one ordinal.
-pub fn build_pod(nodeset: &NodeSet, template: &Template, ordinal: i32, place: Place<'_>) -> Desired<Pod> {
+pub fn build_pod(
+    nodeset: &NodeSet,
+    template: &Template,
+    ordinal: i32,
+    machine: Option<&str>,
+    place: Place<'_>,
+) -> Desired<Pod> {
     let name = nodeset.pod_name(ordinal);
     let hostname = nodeset.pod_hostname(ordinal);
     let labels = vec![
-        (label::REVISION_HASH, place.revision.to_owned()),
         (label::POD_NAME, name.clone()),
         (label::POD_INDEX, nodeset.padded_ordinal(ordinal)),
         (label::POD_HOSTNAME, hostname.clone()),
         (label::SCALING_MODE, ScalingMode::StatefulSet.as_str().to_owned()),
     ];
     let mut spec = template.spec.clone();
-    if let Some(machine) = place.machine {
+    // The only machine that it may run on.
+    if let Some(machine) = machine {
         bind(&mut spec, machine);
     }
     claims::mount(nodeset, &nodeset.padded_ordinal(ordinal), &mut spec);
-    one_pod(nodeset, template, ("name", &name), &hostname, labels, spec)
+    one_pod(nodeset, template, ("name", &name), &hostname, labels, spec, place)
 }
 
 /// The pod of one machine. The scheduler binds it, so that quotas and priorities count; it may bind it nowhere else.
 pub fn build_pod_on(
     nodeset: &NodeSet,
     template: &Template,
-    revision: &str,
     machine: &str,
     hostname: &str,
+    place: Place<'_>,
 ) -> Desired<Pod> {
     let mut spec = template.spec.clone();
     bind(&mut spec, machine);
@@ -182,12 +191,12 @@ pub fn build_pod_on(
     }
     claims::mount(nodeset, hostname, &mut spec);
     let labels = vec![
-        (label::REVISION_HASH, revision.to_owned()),
         (label::POD_HOSTNAME, hostname.to_owned()),
         (label::SCALING_MODE, ScalingMode::DaemonSet.as_str().to_owned()),
     ];
     let name = nodeset.pod_generate_name();
-    one_pod(nodeset, template, ("generateName", &name), hostname, labels, spec)
+    let named = ("generateName", name.as_str());
+    one_pod(nodeset, template, named, hostname, labels, spec, place)
 }
 
 fn bind(pod_spec: &mut Value, machine: &str) {
@@ -208,14 +217,29 @@ fn one_pod(
     hostname: &str,
     mut labels: Vec<(&'static str, String)>,
     mut spec: Value,
+    place: Place<'_>,
 ) -> Desired<Pod> {
+    let Place {
+        revision,
+        anchor,
+        registered_before,
+    } = place;
+    labels.push((label::REVISION_HASH, revision.to_owned()));
     // From birth: a worker must not be evicted in the moment between its first job and our noticing it.
     if nodeset.spec.workload_disruption_protection {
         labels.push((label::POD_PROTECT, "true".to_owned()));
     }
     let namespace = nodeset.namespace().unwrap_or_default();
-    let metadata = template.metadata.clone().with_labels(labels);
-    let mut metadata = metadata.of_object(&namespace, "", &[owned_by(nodeset)]);
+    let before = registered_before.map(|at| (annotation::REGISTERED_BEFORE, at.to_string()));
+    let metadata = template
+        .metadata
+        .clone()
+        .with_labels(labels)
+        .with_annotations(before);
+    let owners: Vec<Value> = std::iter::once(owned_by(nodeset))
+        .chain(anchor.cloned())
+        .collect();
+    let mut metadata = metadata.of_object(&namespace, "", &owners);
     if let Value::Object(fields) = &mut metadata {
         fields.remove("name");
         fields.insert(field.into(), json!(name));

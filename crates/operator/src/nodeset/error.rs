@@ -8,6 +8,8 @@ pub enum Error {
     Observe(#[from] contents::Error),
     #[error("cannot change a finalizer")]
     Finalizer(#[source] apply::Error),
+    #[error("cannot keep or release the anchor of its children")]
+    Anchor(#[source] apply::Error),
     #[error("cannot apply a child")]
     Apply(#[source] apply::Error),
     #[error("cannot keep the history of revisions")]
@@ -34,7 +36,9 @@ impl ReconcileError for Error {
         match self {
             Self::Observe(_) => "ObserveFailed",
             Self::Finalizer(_) => keelson_api::well_known::event::SYNC_FINALIZER_FAILED,
-            Self::Apply(_) | Self::Revision(_) => keelson_api::well_known::reason::APPLY_FAILED,
+            Self::Anchor(_) | Self::Apply(_) | Self::Revision(_) => {
+                keelson_api::well_known::reason::APPLY_FAILED
+            }
             Self::Act { .. } => keelson_api::well_known::event::SYNC_FAILED,
             Self::Reservation { .. } => keelson_api::well_known::reason::RESERVATION_FAILED,
             Self::Status(_) => "StatusFailed",

@@ -5,13 +5,16 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use keelson_api::nodeset::{ClaimRetentionPolicy, DrainTimeoutAction, ScalingMode};
 
 use crate::{
     problem::Problem,
     slurm::facts::{NodeName, Slurm},
 };
+
+/// How long a worker may take to register with Slurm.
+pub const REGISTRATION_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Everything that `plan` looks at.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,13 +24,22 @@ pub struct Observed {
     pub slurm: Slurm,
     /// Kubernetes nodes by name.
     pub machines: BTreeMap<String, MachineFacts>,
+    /// Names of nodes that workers of other NodeSets of the same cluster have, with the pod.
+    pub taken: BTreeMap<NodeName, String>,
     pub now: Timestamp,
 }
 
 impl Observed {
     /// How many workers there ought to be.
     pub fn desired(&self) -> usize {
-        desired(self.set.mode, self.set.replicas, &self.machines, &self.pods)
+        let Self {
+            set,
+            machines,
+            pods,
+            taken,
+            ..
+        } = self;
+        desired(set.mode, set.replicas, machines, pods, taken)
     }
 }
 
@@ -38,26 +50,35 @@ pub fn desired(
     replicas: u32,
     machines: &BTreeMap<String, MachineFacts>,
     pods: &[PodFacts],
+    taken: &BTreeMap<NodeName, String>,
 ) -> usize {
     match mode {
         ScalingMode::StatefulSet => usize::try_from(replicas).unwrap_or(usize::MAX),
         ScalingMode::DaemonSet => {
             let held: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.target.as_deref()).collect();
-            machines
-                .iter()
-                .filter(|(name, machine)| match machine.fit {
-                    Fit::Run => true,
-                    Fit::Stay => held.contains(name.as_str()),
-                    Fit::No => false,
-                })
-                .count()
+            let fitting = machines.iter().filter(|(name, machine)| match machine.fit {
+                Fit::Run => true,
+                Fit::Stay => held.contains(name.as_str()),
+                Fit::No => false,
+            });
+            // Machines that give their workers one name have one worker between them, and so has one that several NodeSets
+            // claim.
+            let names: BTreeSet<&str> = fitting.map(|(_, machine)| machine.hostname.as_str()).collect();
+            let own: BTreeSet<&str> = pods.iter().map(|pod| pod.node.0.as_str()).collect();
+            let others = |name: &&str| taken.contains_key(&NodeName::from(*name)) && !own.contains(*name);
+            names.into_iter().filter(|name| !others(name)).count()
         }
     }
 }
 
 /// What the user asks for.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state")]
 pub struct SetFacts {
+    /// By these three Slurm's records tell whose worker made them.
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
     pub replicas: u32,
     pub mode: ScalingMode,
     /// Hash of everything that shapes a worker pod.
@@ -65,7 +86,7 @@ pub struct SetFacts {
     pub strategy: Strategy,
     pub drain_timeout: Option<Duration>,
     pub on_drain_timeout: DrainTimeoutAction,
-    pub paused: bool,
+    pub paused: Option<Paused>,
     pub leaving: Leaving,
     pub min_ready: Duration,
     /// How many workers may be starting at the same time.
@@ -77,6 +98,12 @@ pub struct SetFacts {
     pub pins: BTreeMap<u32, String>,
     /// Nodes whose record in Slurm another kind of worker made than the newest, with that worker's revision.
     pub records: BTreeMap<NodeName, String>,
+    /// DaemonSet mode: whether records go when their machine is gone.
+    pub prune: bool,
+    /// Whether Slurm's API can change a node's place in the topology.
+    pub places_nodes: bool,
+    /// slurmctld is about to get another slurm.key: no node may take jobs meanwhile.
+    pub key_rollover: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +116,13 @@ pub enum Strategy {
     Scheduled { reservation: String },
 }
 
+/// How a person stopped all changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paused {
+    Spec,
+    Annotation,
+}
+
 /// Whether the NodeSet itself is on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
@@ -97,6 +131,8 @@ pub enum Leaving {
     Drain,
     /// The user asked not to wait for jobs.
     Immediately,
+    /// Its workers stay as they are, for a NodeSet of the same name that comes later.
+    Orphan,
 }
 
 /// One worker pod.
@@ -115,8 +151,9 @@ pub struct PodFacts {
     /// made of: with other resources, features, weight.
     pub reshaped: bool,
     pub phase: Phase,
-    /// Whether slurmd ever ran in this pod; before that no job can be on it.
-    pub started: bool,
+    pub start: Start,
+    /// The kubelet has said for long that it has no sandbox to run anything in.
+    pub unsandboxed: bool,
     /// Whether slurmd may be running in it now. With its container everything ends that ran in it, jobs too.
     pub running: bool,
     pub ready_since: Option<Timestamp>,
@@ -142,8 +179,22 @@ pub struct PodFacts {
     pub claims: Vec<ClaimFacts>,
     /// Nobody is in charge of it, but it is one of ours by its labels and its name.
     pub orphan: bool,
+    /// It has a second owner that no deletion of the NodeSet takes away, see `anchor`.
+    pub anchored: bool,
+    /// When the slurmd started that served its node before this pod was made.
+    pub registered_before: Option<Timestamp>,
     /// What keeps it from being ready, where Kubernetes says.
     pub trouble: Option<Problem>,
+}
+
+/// Whether slurmd ever ran in a pod; before that no job can be on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// It has no machine yet, or the kubelet names what keeps slurmd from starting.
+    Never,
+    /// The kubelet has not told, and may be behind.
+    Perhaps,
+    Yes,
 }
 
 /// A claim of a worker.
@@ -283,7 +334,7 @@ pub enum Step {
         pod: PodId,
         intent: Intent,
     },
-    /// Take charge of a pod that nobody is in charge of.
+    /// Take charge of a pod that nobody is in charge of, and see to it that no deletion of the NodeSet takes it away.
     Adopt {
         pod: PodId,
     },
@@ -305,10 +356,13 @@ pub enum Step {
         node: NodeName,
         reason: String,
     },
-    /// The user's time for the jobs on the node is over: they are ended as the user wrote.
-    EndJobs {
-        jobs: Vec<u64>,
-        requeue: bool,
+    /// The user's time for the jobs on leaving workers is over, and the user wrote that they start again elsewhere.
+    RequeueJobs {
+        addresses: Vec<String>,
+    },
+    /// The user's time for the jobs on leaving workers is over, and the user wrote that they are ended.
+    CancelJobs {
+        addresses: Vec<String>,
     },
     /// When the jobs on the pod's node end, for people.
     Deadline {
@@ -352,7 +406,7 @@ pub enum Step {
     Force {
         pod: PodId,
     },
-    /// Delete the pod of a drained node, which is made anew under the same name.
+    /// Delete the pod of a drained node whose name stays in use: by the pod that follows, or by jobs that insist on it.
     Replace {
         pod: PodId,
         node: NodeName,
@@ -361,6 +415,10 @@ pub enum Step {
     /// Delete the node's record and, if Slurm agrees, the pod.
     Retire {
         pod: PodId,
+        node: NodeName,
+    },
+    /// Delete the record of a worker of ours that is gone for good.
+    Prune {
         node: NodeName,
     },
 }
@@ -384,15 +442,34 @@ pub struct PodId {
     pub uid: String,
 }
 
+impl Plan {
+    /// Has everything looked at again after this time at the latest.
+    pub fn look_within(&mut self, time: Duration) {
+        self.look_again = Some(self.look_again.map_or(time, |known| known.min(time)));
+    }
+}
+
 impl PodFacts {
     /// Whether it is up to date itself, and Slurm knows it by what another kind of worker told of the node.
     pub fn is_misknown(&self, set: &SetFacts) -> bool {
         self.reshaped && self.revision == set.revision
     }
 
+    /// Whether its slurmd may be about to register for the first time.
+    pub fn may_register(&self, now: Timestamp) -> bool {
+        let may_run = self.running || self.start == Start::Perhaps;
+        may_run
+            && self.start != Start::Never
+            && self.phase != Phase::Ended
+            && !self.terminating
+            && !self.unsandboxed
+            && self.conditions.is_empty()
+            && now.duration_since(self.created) < REGISTRATION_GRACE
+    }
+
     /// Whether no job can be in it: it ended, or slurmd never ran.
     pub fn is_empty(&self) -> bool {
-        self.phase == Phase::Ended || !self.started
+        self.phase == Phase::Ended || self.start == Start::Never
     }
 
     pub fn id(&self) -> PodId {
@@ -408,8 +485,17 @@ impl PodFacts {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub waits: Vec<Wait>,
+    /// Records of workers that are gone, and why they stay.
+    pub kept: Vec<KeptRecord>,
     /// When to look again although nothing changes.
     pub look_again: Option<Duration>,
+}
+
+/// A record in Slurm that no worker serves and that is not deleted yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptRecord {
+    pub node: NodeName,
+    pub why: String,
 }
 
 /// Something that only time, Slurm or a person can bring about.
@@ -426,10 +512,18 @@ pub enum Why {
     SlurmUnknown,
     /// Jobs are running on it, the last of them until then, where known.
     Jobs { until: Option<Timestamp> },
+    /// The list of jobs cannot be read, and without it nothing proves that none is there.
+    JobsUnread { why: String },
+    /// Their time is over, but Slurm cannot start these again, so they are waited for.
+    CannotRequeue { jobs: Vec<String>, why: String },
     /// Pending jobs insist on this very node; they would fail if it went.
     Wanted { jobs: Vec<u64> },
+    /// Slurm does not delete nodes of a reservation.
+    Reserved { reservation: String },
     /// The drain was asked for, and no newer reading is there yet.
     Reading,
     /// Slurm does not know the node, but too much else is missing to believe it.
     SuspectLoss,
+    /// Its slurmd may be about to register; Slurm would give it a job at once.
+    Starting,
 }

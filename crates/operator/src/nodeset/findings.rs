@@ -1,69 +1,239 @@
 //! What there is to say of a NodeSet: its conditions. Pure.
 
-use keelson_api::well_known::{condition, reason};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use keelson_api::{
+    nodeset::ScalingMode,
+    well_known::{annotation, condition, reason},
+};
+use keelson_runtime::run::chain;
 
-use super::facts::{Observed, Plan, Wait, Why};
-use crate::{conditions::Finding, pod_trouble, problem::Problem, slurm::facts::Slurm};
+use super::{
+    act::Acted,
+    facts::{Fit, KeptRecord, Observed, Paused, Phase, Plan, PodFacts},
+    plan::name_conflicts,
+    rollout::{self, Rollout},
+    waits,
+};
+use crate::{
+    conditions::Finding,
+    pod_trouble,
+    problem::Problem,
+    slurm::facts::{JobReading, NodeName, Slurm},
+};
 
+/// `before` is what was said last.
 pub fn findings(
     observed: &Observed,
+    before: &[Condition],
     plan: &Plan,
+    acted: &Acted,
     problem: Option<&Problem>,
-    desired: usize,
-    available: usize,
 ) -> Vec<Finding> {
-    let mut workers = format!("{} of {desired} workers available", available.min(desired));
-    let ready = match problem {
-        Some(problem) => Finding::new(condition::READY, false, problem.reason, problem.message.clone()),
-        None if available >= desired => Finding::new(condition::READY, true, reason::AS_SPECIFIED, workers),
-        None => {
-            if let Some(Problem { message, .. }) = troubled(observed) {
-                workers = format!("{workers}; {message}");
-            }
-            Finding::new(condition::READY, false, reason::STARTING, workers)
-        }
-    };
-    let old = observed
-        .pods
-        .iter()
-        .filter(|pod| pod.revision != observed.set.revision)
-        .count();
-    let progressing = if observed.set.paused {
-        Finding::new(
-            condition::PROGRESSING,
-            false,
-            reason::PAUSED,
-            "paused by a person: spec.paused=false goes on",
-        )
-    } else if !plan.waits.is_empty() {
-        Finding::new(
-            condition::PROGRESSING,
-            true,
-            reason::DRAINING,
-            describe(&plan.waits),
-        )
-    } else if old > 0 {
-        let message = format!("{old} workers are of an older revision");
-        Finding::new(condition::PROGRESSING, true, reason::ROLLING_OUT, message)
-    } else if let Some(message) = misknown(observed) {
-        Finding::new(condition::PROGRESSING, true, reason::ROLLING_OUT, message)
-    } else if observed.pods.len() != desired {
-        let message = format!("{} workers exist, {desired} are wanted", observed.pods.len());
-        Finding::new(condition::PROGRESSING, true, reason::SCALING, message)
-    } else if let Some(message) = drained(observed) {
-        Finding::new(condition::PROGRESSING, false, reason::DRAINED, message)
-    } else {
-        Finding::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
-    };
     let degraded = match (problem, &observed.slurm) {
-        (Some(problem), _) => Finding::degraded(Some(problem.clone())),
+        (Some(problem), _) => Some(problem.clone()),
         (None, Slurm::Unknown { why }) => {
             let message = format!("{why}; nothing that could end a job is done until Slurm answers");
-            Finding::new(condition::DEGRADED, true, reason::SLURM_UNREACHABLE, message)
+            Some(Problem {
+                reason: reason::SLURM_UNREACHABLE,
+                message,
+            })
         }
-        (None, Slurm::Known { .. }) => Finding::degraded(troubled(observed)),
+        (None, Slurm::Known { .. }) => unread(observed)
+            .or_else(|| failed(acted))
+            .or_else(|| troubled(observed))
+            .or_else(|| out_of_service(observed))
+            .or_else(|| conflict(observed)),
     };
-    vec![ready, progressing, degraded]
+    let rollout = rollout::under_way(observed, before, available(observed));
+    let rollout = rollout.as_ref();
+    vec![
+        ready(observed, rollout, problem),
+        progressing(observed, rollout, plan, acted),
+        Finding::degraded(degraded),
+    ]
+}
+
+/// How many workers have been ready for long enough.
+pub fn available(observed: &Observed) -> usize {
+    let min_ready = SignedDuration::try_from(observed.set.min_ready).unwrap_or(SignedDuration::MAX);
+    let is_available = |pod: &&PodFacts| {
+        let long = |since: Timestamp| observed.now.duration_since(since) >= min_ready;
+        pod.phase == Phase::Running && pod.ready_since.is_some_and(long)
+    };
+    observed.pods.iter().filter(is_available).count()
+}
+
+fn ready(observed: &Observed, rollout: Option<&Rollout>, problem: Option<&Problem>) -> Finding {
+    let not = |reason, message| Finding::new(condition::READY, false, reason, message);
+    if let Some(Problem { reason, message }) = problem {
+        return not(reason, message.clone());
+    }
+    let (desired, available) = (observed.desired(), available(observed));
+    let mut workers = format!("{} of {desired} workers available", available.min(desired));
+    let missing = desired.saturating_sub(available);
+    if missing > 0
+        && let Some(Problem { message, .. }) = troubled(observed).or_else(|| conflict(observed))
+    {
+        workers = format!("{workers}; {message}");
+    }
+    let out = missing + down(observed).len();
+    if out > 0 && rollout.is_some_and(|rollout| rollout.tolerates(out)) {
+        return Finding::new(condition::READY, true, reason::ROLLING_OUT, workers);
+    }
+    if missing > 0 {
+        return not(reason::STARTING, workers);
+    }
+    match out_of_service(observed) {
+        Some(Problem { reason, message }) => not(reason, message),
+        None => Finding::new(condition::READY, true, reason::AS_SPECIFIED, workers),
+    }
+}
+
+fn progressing(observed: &Observed, rollout: Option<&Rollout>, plan: &Plan, acted: &Acted) -> Finding {
+    let yes = |reason, message| Finding::new(condition::PROGRESSING, true, reason, message);
+    let no = |reason, message| Finding::new(condition::PROGRESSING, false, reason, message);
+    if let Some(paused) = observed.set.paused {
+        let remedy = match paused {
+            Paused::Spec => "set spec.paused to false".to_owned(),
+            Paused::Annotation => format!("remove the annotation {}", annotation::PAUSED),
+        };
+        return no(reason::PAUSED, format!("paused by a person: {remedy} to go on"));
+    }
+    let mut parts: Vec<String> = rollout.map(Rollout::describe).into_iter().collect();
+    let reason = if let Some((node, why)) = acted.refused.first() {
+        let is_there = observed.pods.iter().any(|pod| pod.node == *node);
+        let so = if is_there { ", so its worker stays" } else { "" };
+        let stays = format!("Slurm does not delete the record of node {node}{so}: {why}");
+        parts.push(stays);
+        Some(reason::DRAINING)
+    } else if !plan.waits.is_empty() {
+        parts.push(waits::describe(&plan.waits, &observed.set, &observed.slurm));
+        Some(reason::DRAINING)
+    } else if rollout.is_some() {
+        Some(reason::ROLLING_OUT)
+    } else if let Some(message) = misknown(observed) {
+        parts.push(message);
+        Some(reason::ROLLING_OUT)
+    } else if observed.pods.len() != observed.desired() {
+        let (now, desired) = (observed.pods.len(), observed.desired());
+        let held = if observed.set.key_rollover {
+            "; none is created until slurmctld runs with the new slurm.key"
+        } else {
+            ""
+        };
+        parts.push(format!("{now} workers exist, {desired} are wanted{held}"));
+        Some(reason::SCALING)
+    } else {
+        None
+    };
+    // Whoever asks why a worker gets no jobs finds it here, whatever else goes on.
+    let cordoned = waits::cordoned(observed);
+    if let Some(reason) = reason {
+        parts.extend(cordoned);
+        yes(reason, parts.join("; "))
+    } else if let Some(message) = cordoned {
+        no(reason::DRAINED, message)
+    } else if let Some(KeptRecord { node, why }) = plan.kept.first() {
+        let message = format!(
+            "Slurm keeps the records of {} workers that are gone, such as {node}: {why}",
+            plan.kept.len()
+        );
+        no(reason::RECORDS_KEPT, message)
+    } else {
+        no(reason::AS_SPECIFIED, String::new())
+    }
+}
+
+/// The list of jobs, without which nobody loses its protection or its pod.
+fn unread(observed: &Observed) -> Option<Problem> {
+    let Slurm::Known {
+        jobs: JobReading::Failed { why },
+        ..
+    } = &observed.slurm
+    else {
+        return None;
+    };
+    Some(Problem {
+        reason: reason::JOBS_UNREADABLE,
+        message: format!("{why}; no worker is removed until Slurm lists its jobs"),
+    })
+}
+
+fn failed(acted: &Acted) -> Option<Problem> {
+    let first = acted.failures.first()?;
+    Some(Problem {
+        reason: reason::STEP_FAILED,
+        message: format!("{}; it is tried again", chain(first)),
+    })
+}
+
+/// Workers that are ready for Kubernetes and can run no job, although they are to stay: with Slurm's state and reason.
+fn down(observed: &Observed) -> Vec<(&NodeName, &'static str, &str)> {
+    let mut out: Vec<(&NodeName, &'static str, &str)> = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.ready_since.is_some() && pod.intent.is_none() && !pod.terminating)
+        .filter_map(|pod| {
+            let node = observed.slurm.node(&pod.node)?;
+            Some((&pod.node, node.out_of_service()?, node.reason.as_str()))
+        })
+        .collect();
+    out.sort_unstable();
+    out
+}
+
+pub fn out_of_service(observed: &Observed) -> Option<Problem> {
+    let out = down(observed);
+    let (node, state, why) = out.first()?;
+    let why = if why.is_empty() {
+        String::new()
+    } else {
+        format!(", reason: {why}")
+    };
+    Some(Problem {
+        reason: reason::NODES_DOWN,
+        message: format!(
+            "{} workers are out of service in Slurm, such as {node} ({state}{why}): `scontrol show node {node}` and the log of \
+             its slurmd tell more",
+            out.len()
+        ),
+    })
+}
+
+/// DaemonSet mode: machines that give their workers the same name.
+fn conflict(observed: &Observed) -> Option<Problem> {
+    let conflicts = name_conflicts(observed);
+    let Some((name, machines)) = conflicts.first_key_value() else {
+        return shared_machine(observed);
+    };
+    Some(Problem {
+        reason: reason::HOSTNAME_CONFLICT,
+        message: format!(
+            "machines {} all call their worker {name}, and only one of them can have it: set the annotation {} on the others",
+            machines.join(", "),
+            annotation::HOSTNAME_OVERRIDE
+        ),
+    })
+}
+
+/// A machine on which another NodeSet has a worker of the name that ours would have.
+fn shared_machine(observed: &Observed) -> Option<Problem> {
+    let own = |name: &NodeName| observed.pods.iter().any(|pod| pod.node == *name);
+    let (machine, pod) = observed
+        .machines
+        .values()
+        .filter(|machine| machine.fit == Fit::Run)
+        .map(|machine| NodeName(machine.hostname.clone()))
+        .filter(|name| !own(name))
+        .find_map(|name| Some((name.clone(), observed.taken.get(&name)?)))
+        .filter(|_| observed.set.mode == ScalingMode::DaemonSet)?;
+    Some(Problem {
+        reason: reason::HOSTNAME_CONFLICT,
+        message: format!(
+            "pod {pod} of another NodeSet already serves node {machine}: give the NodeSets node selectors that do not overlap"
+        ),
+    })
 }
 
 /// One of the workers that do not come up, with the reason.
@@ -73,19 +243,6 @@ pub fn troubled(observed: &Observed) -> Option<Problem> {
         .iter()
         .filter_map(|pod| Some((pod.name.clone(), pod.trouble.clone()?)));
     pod_trouble::one_of(troubled.collect())
-}
-
-/// Workers that take no new jobs although they are to stay.
-fn drained(observed: &Observed) -> Option<String> {
-    let nodes = observed.pods.iter().filter_map(|pod| {
-        let node = observed.slurm.node(&pod.node).filter(|node| node.draining())?;
-        Some((&pod.node, &node.reason))
-    });
-    let (first, reason) = nodes.clone().min()?;
-    Some(format!(
-        "{} workers take no new jobs, such as {first}: {reason}",
-        nodes.count()
-    ))
 }
 
 /// Nodes that Slurm still knows by what a former worker told.
@@ -102,71 +259,15 @@ fn misknown(observed: &Observed) -> Option<String> {
     ))
 }
 
-/// What is waited for, with counts and the longest end.
-fn describe(waits: &[Wait]) -> String {
-    let count = |of: fn(&Why) -> bool| waits.iter().filter(|wait| of(&wait.why)).count();
-    let busy = count(|why| matches!(why, Why::Jobs { .. }));
-    let silent = count(|why| matches!(why, Why::SlurmUnknown));
-    let reading = count(|why| matches!(why, Why::Reading));
-    let suspect = count(|why| matches!(why, Why::SuspectLoss));
-    let mut parts = Vec::new();
-    if busy > 0 {
-        let ends = waits.iter().filter_map(|wait| match wait.why {
-            Why::Jobs { until } => Some(until),
-            _ => None,
-        });
-        let ends: Option<Vec<_>> = ends.collect();
-        let until = match ends.and_then(|ends| ends.into_iter().max()) {
-            Some(latest) => format!("until {latest} at the latest"),
-            None => "without a known end: spec.drain.timeout would set one".to_owned(),
-        };
-        let first = waits.iter().find(|wait| matches!(wait.why, Why::Jobs { .. }));
-        let first = first.map_or("", |wait| wait.node.0.as_str());
-        parts.push(format!(
-            "jobs are running on {busy} leaving workers, such as {first}, {until}"
-        ));
-    }
-    let wanted: Vec<u64> = waits
-        .iter()
-        .filter_map(|wait| match &wait.why {
-            Why::Wanted { jobs } => Some(jobs.clone()),
-            _ => None,
-        })
-        .flatten()
-        .collect();
-    if let Some(first) = wanted.first() {
-        let node = waits.iter().find(|wait| matches!(wait.why, Why::Wanted { .. }));
-        let node = node.map_or("", |wait| wait.node.0.as_str());
-        parts.push(format!(
-            "{} pending jobs, such as {first}, insist on leaving workers, such as {node}: cancel them, have them take any node \
-             (`scontrol update job={first} reqnodelist=`), or keep the worker",
-            wanted.len()
-        ));
-    }
-    if silent > 0 {
-        parts.push(format!("Slurm does not answer about {silent} leaving workers"));
-    }
-    if reading > 0 {
-        parts.push(format!("{reading} workers are being drained"));
-    }
-    if suspect > 0 {
-        let first = waits.iter().find(|wait| matches!(wait.why, Why::SuspectLoss));
-        let first = first.map_or("", |wait| wait.pod.as_str());
-        parts.push(format!(
-            "Slurm does not know {suspect} leaving workers, such as {first}, nor most of the others: they never registered (the log of slurmd says why), or Slurm lost its state while jobs run on them; delete their pods by hand if no job does"
-        ));
-    }
-    parts.join("; ")
-}
-
 #[cfg(test)]
 mod tests {
     use pretty_assertions::assert_eq;
 
     use super::{
         super::{
-            facts::PodFacts,
-            plan::tests::{observed, pod, set, slurm},
+            act::StepError,
+            facts::{Cause, Intent, PodFacts, Wait, Why},
+            plan::tests::{at, observed, pod, set, slurm},
         },
         *,
     };
@@ -184,7 +285,7 @@ mod tests {
     }
 
     fn told(observed: &Observed) -> [(Holds, &'static str, String); 3] {
-        let all = findings(observed, &Plan::default(), None, observed.desired(), 1);
+        let all = findings(observed, &[], &Plan::default(), &Acted::default(), None);
         let all: Vec<_> = all
             .into_iter()
             .map(|found| (found.holds, found.reason, found.message))
@@ -206,13 +307,81 @@ mod tests {
     #[test]
     fn workers_that_take_no_jobs_are_told_of_with_the_reason() {
         let mut slurm = slurm(&["IDLE", "IDLE+DRAIN", "ALLOCATED+DRAIN"]);
-        if let Slurm::Known { nodes } = &mut slurm {
+        if let Slurm::Known { nodes, .. } = &mut slurm {
             nodes.get_mut(&"w-1".into()).unwrap().reason = "bad disk".to_owned();
         }
         let [_, progressing, degraded] = told(&observed(set(3), vec![pod(2), pod(1), pod(0)], slurm));
-        let message = "2 workers take no new jobs, such as w-1: bad disk".to_owned();
+        let message = "2 workers take no new jobs: w-1 (bad disk), w-2".to_owned();
         assert_eq!(progressing, (Holds::No, reason::DRAINED, message));
         assert_eq!(degraded.0, Holds::No);
+    }
+
+    fn old(ordinal: u32) -> PodFacts {
+        PodFacts {
+            revision: "old".into(),
+            ..pod(ordinal)
+        }
+    }
+
+    #[test]
+    fn a_roll_out_tells_how_far_it_is_whom_it_waits_for_and_who_is_cordoned() {
+        let states = slurm(&["ALLOCATED+DRAIN", "IDLE+DRAIN", "IDLE"]);
+        let leaves = PodFacts {
+            intent: Some(Intent {
+                cause: Cause::Rollout,
+                since: at(-10),
+            }),
+            ..old(0)
+        };
+        let facts = observed(set(3), vec![leaves, pod(1), pod(2)], states);
+        let plan = Plan {
+            waits: vec![Wait {
+                pod: "w-0".into(),
+                node: "w-0".into(),
+                why: Why::Jobs { until: Some(at(60)) },
+            }],
+            ..Plan::default()
+        };
+        let found = findings(&facts, &[], &plan, &Acted::default(), None);
+        assert_eq!(found[1].reason, reason::DRAINING);
+        assert_eq!(
+            found[1].message,
+            "2 of 3 workers updated; waiting for jobs on 1 leaving worker: w-0; 1 worker takes no new jobs: w-1"
+        );
+    }
+
+    #[test]
+    fn a_roll_out_within_its_budget_leaves_the_set_available() {
+        let starting = |ordinal| PodFacts {
+            ready_since: None,
+            ..pod(ordinal)
+        };
+        let states = || slurm(&["IDLE", "IDLE", "IDLE"]);
+        let [ready, progressing, _] = told(&observed(set(3), vec![old(0), old(1), starting(2)], states()));
+        let workers = |count| format!("{count} of 3 workers available");
+        assert_eq!(ready, (Holds::Yes, reason::ROLLING_OUT, workers(2)));
+        let updated = "1 of 3 workers updated".to_owned();
+        assert_eq!(progressing, (Holds::Yes, reason::ROLLING_OUT, updated));
+
+        let [ready, ..] = told(&observed(
+            set(3),
+            vec![old(0), starting(1), starting(2)],
+            states(),
+        ));
+        assert_eq!(
+            ready,
+            (Holds::No, reason::STARTING, workers(1)),
+            "beyond the budget"
+        );
+        let [ready, ..] = told(&observed(set(3), vec![pod(0), pod(1), starting(2)], states()));
+        assert_eq!(
+            ready,
+            (Holds::No, reason::STARTING, workers(2)),
+            "nothing is rolled out"
+        );
+        let down = slurm(&["IDLE", "DOWN+NOT_RESPONDING", "IDLE"]);
+        let [ready, ..] = told(&observed(set(3), vec![old(0), old(1), starting(2)], down));
+        assert_eq!(ready.0, Holds::No, "one starts and one is down");
     }
 
     #[test]
@@ -222,5 +391,43 @@ mod tests {
         };
         let [.., degraded] = told(&observed(set(1), vec![ends(0)], silent));
         assert_eq!(degraded.1, reason::SLURM_UNREACHABLE);
+    }
+
+    #[test]
+    fn workers_that_are_out_of_service_in_slurm_are_named_with_the_reason() {
+        let mut slurm = slurm(&["IDLE", "DOWN+NOT_RESPONDING", "IDLE+INVALID_REG"]);
+        if let Slurm::Known { nodes, .. } = &mut slurm {
+            nodes.get_mut(&"w-1".into()).unwrap().reason = "Not responding".to_owned();
+        }
+        let [ready, _, degraded] = told(&observed(set(3), vec![pod(0), pod(1), pod(2)], slurm));
+        assert_eq!((ready.0, ready.1), (Holds::No, reason::NODES_DOWN));
+        assert_eq!((degraded.0, degraded.1), (Holds::Yes, reason::NODES_DOWN));
+        let words = "2 workers are out of service in Slurm, such as w-1 (DOWN, reason: Not responding)";
+        assert!(degraded.2.starts_with(words), "{}", degraded.2);
+    }
+
+    #[test]
+    fn a_list_of_jobs_that_cannot_be_read_is_trouble() {
+        let unread = slurm(&["IDLE"]).with_jobs(JobReading::Failed {
+            why: "no answer".into(),
+        });
+        let [.., degraded] = told(&observed(set(1), vec![pod(0)], unread));
+        assert_eq!(degraded.1, reason::JOBS_UNREADABLE);
+    }
+
+    #[test]
+    fn what_failed_and_what_slurm_refused_is_told() {
+        let facts = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
+        let acted = Acted {
+            failures: vec![StepError::ClaimGoing { claim: "c".into() }],
+            refused: vec![("w-1".into(), "Node is in use".into())],
+        };
+        let found = findings(&facts, &[], &Plan::default(), &acted, None);
+        assert_eq!(found[2].reason, reason::STEP_FAILED);
+        assert!(
+            found[1].message.contains("Node is in use"),
+            "{}",
+            found[1].message
+        );
     }
 }

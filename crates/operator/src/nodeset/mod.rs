@@ -6,17 +6,23 @@ mod act;
 mod build;
 mod claims;
 mod error;
+mod events;
 mod facts;
 mod findings;
 mod observe;
+mod partition;
 pub(crate) mod perceive;
 mod placement;
 mod plan;
 mod reservation;
 mod revision;
+mod rollout;
 mod status;
+mod template;
 mod validate;
+mod waits;
 mod window;
+mod workers;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -31,12 +37,14 @@ use serde_json::json;
 pub use error::Error;
 
 use crate::{
-    children::metadata::shared_by, conditions, context::Context, pod_trouble, problem::Problem,
+    anchor, children::metadata::shared_by, conditions, context::Context, pod_trouble, problem::Problem,
     written::apply_child,
 };
 
 pub const MANAGER: &str = "slurm-operator/nodeset";
 const RECHECK: Duration = Duration::from_secs(1);
+/// What Slurm refused to delete is tried again.
+const AFTER_REFUSAL: Duration = Duration::from_secs(10);
 
 pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Result<Requeue, Error> {
     let Some(nodeset) = context.caches.nodesets.get(&key) else {
@@ -44,11 +52,22 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     let deleting = nodeset.metadata.deletion_timestamp.is_some();
     let read = observe::read(&context, Arc::clone(&nodeset)).await?;
-    let held = !deleting || !read.pods.is_empty();
+    let orphaning = perceive::is_orphaning(&nodeset, &read.revisions);
+    let held = !orphaning && (!deleting || !read.pods.is_empty());
+    if deleting && !held && !orphaning {
+        prune_last_records(&context, &writer, &read).await;
+        anchor::release(&context, &writer, nodeset.as_ref())
+            .await
+            .map_err(Error::Anchor)?;
+    }
     let written = writer
         .finalizer(nodeset.as_ref(), finalizer::NODESET_DRAIN, held)
         .await
         .map_err(Error::Finalizer)?;
+    if orphaning {
+        // Only now: released revisions are how the next pass knows an orphaned NodeSet when the finalizer could not be removed.
+        delete_revisions(&writer, &read).await?;
+    }
     let reserved = |known: &String| known == finalizer::NODESET_RESERVATION;
     if !held && !nodeset.finalizers().iter().any(reserved) {
         return Ok(Requeue::OnChange);
@@ -56,7 +75,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.nodesets.upsert(written);
     }
-    let template = validate::validate(&read).map(|validated| build::build_template(&validated));
+    let anchor = anchor::hold(&context, &writer, nodeset.as_ref())
+        .await
+        .map_err(Error::Anchor)?;
+    let template = template::template(&read);
     let shared = apply_shared(&context, &writer, &read).await;
     let problem = match (&template, &shared) {
         // What it was made from may go before it, and it needs no template to go.
@@ -92,15 +114,16 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         pod_spec: template.as_ref().ok().map(|template| &template.spec),
     };
     let controller_key = Key::new(&key.namespace, &nodeset.spec.controller_ref.name);
-    let mut slurm = context.mirrors.slurm(&controller_key);
-    if perceive::needs_work(&read, &worker)
-        && let Some(work) = context.mirrors.work(&controller_key).await
-    {
-        slurm = slurm.with_work(&work);
-    }
     let now = context.clock.now();
     let propagated = &context.settings.propagated_node_conditions;
-    let observed = perceive::perceive(&read, &worker, slurm, propagated, now);
+    let slurm = context.mirrors.slurm(&controller_key);
+    let mut observed = perceive::perceive(&read, &worker, slurm, propagated, now);
+    observed.set.places_nodes = context.mirrors.places_nodes(&controller_key);
+    if plan::needs_jobs(&observed) {
+        observed.slurm = observed
+            .slurm
+            .with_jobs(context.mirrors.jobs(&controller_key).await);
+    }
     let window = window::keep(&context, &writer, &read, &observed).await?;
     if !held {
         return window.failure.map_or(Ok(Requeue::After(RECHECK)), Err);
@@ -109,17 +132,31 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let plan = if template.is_ok() || deleting {
         plan::plan(&observed)
     } else {
-        facts::Plan::default()
+        plan::hold(&observed)
     };
-    let act = act::Act {
+    let workers = workers::KubeWorkers {
         context: &context,
         writer: &writer,
         nodeset: &nodeset,
         template: template.as_ref().map_err(|problem| problem.message.clone()),
         revision: &revision,
-        slurm: context.mirrors.control(&controller_key),
+        anchor: anchor.as_ref(),
+        slurm: &observed.slurm,
+    };
+    let control = context.mirrors.control(&controller_key);
+    let act = act::Act {
+        workers: &workers,
+        slurm: control.as_deref(),
     };
     let acted = act.run(&plan).await;
+    let told = events::of_plan(&observed, &plan, &read.pods);
+    for event in told.into_iter().chain(events::of_failures(&acted.failures)) {
+        if event.warning {
+            context.events.warning(nodeset.as_ref(), event.reason, event.note);
+        } else {
+            context.events.normal(nodeset.as_ref(), event.reason, event.note);
+        }
+    }
     if let Some(problem) = &problem {
         let reason = if read.controller.is_none() {
             event::CONTROLLER_REF_FAILED
@@ -139,16 +176,18 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         problem: problem.as_ref(),
         collisions,
         reservation: window.finding,
-        failed: !acted.failures.is_empty(),
+        acted: &acted,
+        partition: partition::held_back(&read),
     };
     write_status(&context, &writer, &nodeset, &seen).await?;
     shared.map_err(Error::Apply)?;
     let look_again = pod_trouble::look_again(&read.pods, now);
-    next(&plan, acted.failures, window.failure).map(|requeue| requeue.or_within(look_again))
+    next(&plan, acted, window.failure).map(|requeue| requeue.or_within(look_again))
 }
 
 /// When to look again.
-fn next(plan: &facts::Plan, failures: Vec<act::StepError>, window: Option<Error>) -> Result<Requeue, Error> {
+fn next(plan: &facts::Plan, acted: act::Acted, window: Option<Error>) -> Result<Requeue, Error> {
+    let act::Acted { failures, refused } = acted;
     let failed = failures.len();
     if let Some(first) = failures.into_iter().next() {
         return Err(Error::Act {
@@ -163,10 +202,62 @@ fn next(plan: &facts::Plan, failures: Vec<act::StepError>, window: Option<Error>
         let soon = plan.look_again.map_or(RECHECK, |look| look.min(RECHECK));
         return Ok(Requeue::After(soon));
     }
-    match window {
-        Some(failure) => Err(failure),
-        None => Ok(plan.look_again.map_or(Requeue::OnChange, Requeue::After)),
+    if let Some(failure) = window {
+        return Err(failure);
     }
+    let again = (!refused.is_empty()).then_some(AFTER_REFUSAL);
+    let look = plan.look_again.map_or(Requeue::OnChange, Requeue::After);
+    Ok(look.or_within(again))
+}
+
+/// The garbage collector releases the children of an object by a patch, which the API server refuses for a revision whose data
+/// it would write in another form (`<` becomes `\u003c`). The next NodeSet makes its own.
+async fn delete_revisions(writer: &Writer, read: &observe::Read) -> Result<(), Error> {
+    for revision in &read.revisions {
+        writer.delete(revision.as_ref()).await.map_err(Error::Revision)?;
+    }
+    Ok(())
+}
+
+/// A NodeSet without workers that goes takes along what is left of it in Slurm, as far as Slurm answers now: nobody waits for it.
+async fn prune_last_records(context: &Context, writer: &Writer, read: &observe::Read) {
+    let nodeset = &read.nodeset;
+    let controller_key = Key::new(
+        nodeset.namespace().unwrap_or_default(),
+        &nodeset.spec.controller_ref.name,
+    );
+    let Some(control) = context.mirrors.control(&controller_key) else {
+        return;
+    };
+    let none = BTreeSet::new();
+    let worker = perceive::Worker {
+        revision: "",
+        equal: &none,
+        same_node: &none,
+        pod_spec: None,
+    };
+    let slurm = context.mirrors.slurm(&controller_key);
+    let mut observed = perceive::perceive(read, &worker, slurm, &[], context.clock.now());
+    if plan::leftovers(&observed).next().is_none() {
+        return;
+    }
+    observed.slurm = observed
+        .slurm
+        .with_jobs(context.mirrors.jobs(&controller_key).await);
+    let workers = workers::KubeWorkers {
+        context,
+        writer,
+        nodeset,
+        template: Err("the NodeSet is deleted".to_owned()),
+        revision: "",
+        anchor: None,
+        slurm: &observed.slurm,
+    };
+    let act = act::Act {
+        workers: &workers,
+        slurm: Some(control.as_ref()),
+    };
+    act.run(&plan::plan(&observed)).await;
 }
 
 /// Has the revision of what workers are made from now on record before the first of them is made.
@@ -198,7 +289,7 @@ async fn record(
     let expired = history
         .expired
         .iter()
-        .filter(|_| !perceive::is_paused(&read.nodeset));
+        .filter(|_| perceive::paused(&read.nodeset).is_none());
     for expired in expired {
         writer.delete(expired.as_ref()).await.map_err(Error::Revision)?;
         revisions.remove(expired.as_ref());
@@ -218,10 +309,16 @@ async fn apply_shared(
         live,
         ..
     } = read;
-    let staying = siblings
+    let owners: Vec<_> = siblings
         .iter()
-        .filter(|sibling| sibling.metadata.deletion_timestamp.is_none());
-    let owners: Vec<_> = staying.map(|sibling| shared_by(sibling.as_ref())).collect();
+        .flat_map(|sibling| {
+            // A reference to one that goes is taken away by the garbage collector.
+            let stays = sibling.metadata.deletion_timestamp.is_none();
+            let own = stays.then(|| shared_by(sibling.as_ref()));
+            own.into_iter()
+                .chain(anchor::reference(context, sibling.as_ref()))
+        })
+        .collect();
     if owners.is_empty() {
         return Ok(());
     }
@@ -241,8 +338,11 @@ async fn apply_shared(
         live.workers_budget.as_ref(),
     )
     .await?;
-    if let Ok(Some(config)) = build::build_ssh_config(nodeset) {
-        apply_child(writer, None, &config, live.ssh_config.as_ref()).await?;
+    if let Ok(Some(config)) = build::build_ssh_config(nodeset)
+        && !anchor::is_foreground(nodeset.as_ref())
+    {
+        let writer = writer.anchored(anchor::reference(context, nodeset.as_ref()));
+        apply_child(&writer, None, &config, live.ssh_config.as_ref()).await?;
     }
     Ok(())
 }
@@ -280,9 +380,12 @@ mod tests {
             }),
         };
         let mut plan = facts::Plan::default();
-        assert!(matches!(next(&plan, vec![], None), Ok(Requeue::OnChange)));
         assert!(matches!(
-            next(&plan, vec![], Some(failure())),
+            next(&plan, act::Acted::default(), None),
+            Ok(Requeue::OnChange)
+        ));
+        assert!(matches!(
+            next(&plan, act::Acted::default(), Some(failure())),
             Err(Error::Reservation { .. })
         ));
         plan.waits.push(facts::Wait {
@@ -290,7 +393,7 @@ mod tests {
             node: crate::slurm::facts::NodeName("cpu-0".to_owned()),
             why: facts::Why::Reading,
         });
-        let next = next(&plan, vec![], Some(failure()));
+        let next = next(&plan, act::Acted::default(), Some(failure()));
         assert!(matches!(next, Ok(Requeue::After(RECHECK))), "{next:?}");
     }
 }

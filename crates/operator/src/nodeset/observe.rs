@@ -9,13 +9,17 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use keelson_api::{Controller, NodeSet, nodeset::ScalingMode};
-use keelson_runtime::{Key, contents};
-use kube::ResourceExt;
+use keelson_runtime::{
+    Key,
+    contents::{self, CALL_LIMIT},
+};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use super::{claims, perceive};
 use crate::{
     caches::{CONTROLLER, ORPHAN, OWNER, owned_by_value},
     context::Context,
+    fingerprints::HashKey,
     keys,
 };
 
@@ -24,9 +28,14 @@ use crate::{
 pub struct Read {
     pub nodeset: Arc<NodeSet>,
     pub controller: Option<Arc<Controller>>,
+    /// The configuration that slurmctld accepted last.
+    pub config_in_use: Option<Arc<ConfigMap>>,
     /// Every NodeSet of the same Controller, this one too.
     pub siblings: Vec<Arc<NodeSet>>,
+    /// Pods of the others, where workers are named after machines: a name can be had only once.
+    pub pods_of_siblings: Vec<Arc<Pod>>,
     pub slurm_key: Option<Arc<Secret>>,
+    pub hash_key: Option<HashKey>,
     /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
     pub slurm_key_in_use: Option<String>,
     pub sssd: Option<Arc<Secret>>,
@@ -101,32 +110,55 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
             .filter_map(|name| Some((name.clone(), caches.nodes.get(&Key::new("", name))?)))
             .collect(),
     };
+    let siblings = caches.nodesets.find(CONTROLLER, &controller_key.to_string());
+    let pods_of_siblings = match nodeset.spec.scaling_mode {
+        ScalingMode::DaemonSet => siblings
+            .iter()
+            .filter(|sibling| sibling.metadata.uid != nodeset.metadata.uid)
+            .flat_map(|sibling| {
+                let owned = owned_by_value("NodeSet", &namespace, &sibling.name_any());
+                caches.pods.find(OWNER, &owned)
+            })
+            .collect(),
+        ScalingMode::StatefulSet => vec![],
+    };
     let claims = pods
         .iter()
         .flat_map(|pod| claims::names(&nodeset, &perceive::identity(&nodeset, pod)))
         .filter_map(|name| Some((name.clone(), caches.claims.get(&here(&name))?)))
         .collect();
     let prefix = nodeset.pod_generate_name();
-    let revisions = caches
-        .revisions
-        .all()
-        .into_iter()
-        .filter(|revision| revision.namespace().as_deref() == Some(&namespace))
-        .filter(|revision| {
-            is_ours(revision.owner_references())
-                || (revision.owner_references().is_empty() && revision.name_any().starts_with(&prefix))
-        })
-        .collect();
+    let mut revisions = if perceive::is_deletion_undecided(&nodeset, &pods) {
+        revisions_now(&context.client, &nodeset).await?
+    } else {
+        caches.revisions.all()
+    };
+    revisions.retain(|revision| {
+        let owners = revision.owner_references();
+        revision.namespace().as_deref() == Some(&namespace)
+            && (is_ours(owners) || (owners.is_empty() && revision.name_any().starts_with(&prefix)))
+    });
     let ssh_config = if nodeset.spec.ssh_enabled() {
         context.config_map(&namespace, &nodeset.ssh_config_name()).await?
     } else {
         None
     };
+    let config_in_use = match &controller {
+        Some(controller) => {
+            context
+                .config_map(&namespace, &controller.config_in_use_name())
+                .await?
+        }
+        None => None,
+    };
     Ok(Read {
         controller,
+        config_in_use,
         slurm_key,
+        hash_key: context.hash_key(nodeset.as_ref()).await?,
         slurm_key_in_use: keys::slurm_key_in_use(slurmctld.as_deref()),
-        siblings: caches.nodesets.find(CONTROLLER, &controller_key.to_string()),
+        siblings,
+        pods_of_siblings,
         sssd,
         cluster_domain: context.settings.cluster_domain.clone(),
         pods,
@@ -140,4 +172,27 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
         },
         nodeset,
     })
+}
+
+/// The revisions as the API server has them. The watches of NodeSets and of revisions are not in step: the first may report
+/// that the garbage collector has released everything before the second does.
+async fn revisions_now(
+    client: &Client,
+    nodeset: &NodeSet,
+) -> Result<Vec<Arc<ControllerRevision>>, contents::Error> {
+    let key = Key::of(nodeset);
+    let api = Api::<ControllerRevision>::namespaced(client.clone(), &key.namespace);
+    let kind = || "the ControllerRevisions of NodeSet".to_owned();
+    match tokio::time::timeout(CALL_LIMIT, api.list(&ListParams::default())).await {
+        Ok(Ok(list)) => Ok(list.items.into_iter().map(Arc::new).collect()),
+        Ok(Err(source)) => Err(contents::Error::Read {
+            kind: kind(),
+            object: key,
+            source: Box::new(source),
+        }),
+        Err(_) => Err(contents::Error::Timeout {
+            kind: kind(),
+            object: key,
+        }),
+    }
 }

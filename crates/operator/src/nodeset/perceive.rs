@@ -1,12 +1,18 @@
 //! Turns what was read into the facts that `plan` decides on. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::apps::v1::ControllerRevision,
+    api::core::v1::{ContainerStatus, Node, Pod, PodCondition},
+};
 use keelson_api::{
     NodeSet,
-    nodeset::{NodeSetDeletionPolicy, ScalingMode, UpdateStrategyType},
+    nodeset::{NodeSetDeletionPolicy, PruneSlurmNodeRecords, ScalingMode, UpdateStrategyType},
     well_known::{annotation, condition, container, label, slurm},
 };
 use kube::ResourceExt;
@@ -14,11 +20,15 @@ use serde_json::Value;
 
 use super::{
     claims,
-    facts::{self, Cause, Fit, Intent, Leaving, MachineFacts, Observed, Phase, PodFacts, SetFacts, Strategy},
+    facts::{
+        self, Cause, Fit, Intent, Leaving, MachineFacts, Observed, Paused, Phase, PodFacts, SetFacts, Start,
+        Strategy,
+    },
     observe::Read,
     placement,
 };
 use crate::{
+    anchor,
     pod_trouble::trouble,
     slurm::facts::{NodeName, Slurm},
 };
@@ -43,37 +53,33 @@ pub fn perceive(
         .collect();
     let spec = &read.nodeset.spec;
     let replicas = u32::try_from(spec.replicas).unwrap_or(0);
-    let desired = facts::desired(spec.scaling_mode, replicas, &machines, &pods);
+    let taken: BTreeMap<NodeName, String> = read
+        .pods_of_siblings
+        .iter()
+        .map(|pod| (pod_facts(pod, now).node, pod.name_any()))
+        .collect();
+    let desired = facts::desired(spec.scaling_mode, replicas, &machines, &pods, &taken);
     let desired = u32::try_from(desired).unwrap_or(u32::MAX);
     Observed {
-        set: set_facts(&read.nodeset, worker.revision, desired),
+        set: set_facts(read, worker.revision, desired),
         pods,
         slurm,
         machines,
+        taken,
         now,
     }
 }
 
-/// Whether somebody leaves or is to leave, so that it matters what jobs do with the nodes.
-pub fn needs_work(read: &Read, worker: &Worker<'_>) -> bool {
-    let spec = &read.nodeset.spec;
-    let surplus = usize::try_from(spec.replicas).is_ok_and(|replicas| read.pods.len() > replicas);
-    let old = |pod: &Pod| {
-        pod.labels()
-            .get(label::REVISION_HASH)
-            .is_none_or(|hash| hash != worker.revision && !worker.equal.contains(hash))
-    };
-    let leaving = |pod: &Pod| pod.annotations().contains_key(annotation::DRAIN_CAUSE);
-    read.nodeset.metadata.deletion_timestamp.is_some()
-        || (surplus && spec.scaling_mode == ScalingMode::StatefulSet)
-        || !records(&read.nodeset).is_empty()
-        || read.pods.iter().any(|pod| old(pod) || leaving(pod))
-}
-
-/// Whether a person stopped all changes.
-pub fn is_paused(nodeset: &NodeSet) -> bool {
+/// Whether and how a person stopped all changes.
+pub fn paused(nodeset: &NodeSet) -> Option<Paused> {
     let annotation = nodeset.annotations().get(annotation::PAUSED);
-    nodeset.spec.paused() || annotation.is_some_and(|value| value == "true")
+    if nodeset.spec.paused() {
+        Some(Paused::Spec)
+    } else {
+        annotation
+            .filter(|value| *value == "true")
+            .map(|_| Paused::Annotation)
+    }
 }
 
 /// What a worker made now would be.
@@ -88,7 +94,8 @@ pub struct Worker<'a> {
     pub pod_spec: Option<&'a Value>,
 }
 
-fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
+fn set_facts(read: &Read, revision: &str, desired: u32) -> SetFacts {
+    let nodeset = &read.nodeset;
     let spec = &nodeset.spec;
     let replicas = u32::try_from(spec.replicas).unwrap_or(0);
     let strategy = match spec.update_type() {
@@ -107,30 +114,18 @@ fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
             reservation: nodeset.reservation_name(),
         },
     };
-    let is_set = |key: &str| {
-        nodeset
-            .annotations()
-            .get(key)
-            .is_some_and(|value| value == "true")
-    };
-    let leaving = match (
-        nodeset.metadata.deletion_timestamp.is_some(),
-        spec.deletion_policy(),
-    ) {
-        (false, _) => Leaving::No,
-        (true, _) if is_set(annotation::FORCE_DELETE) => Leaving::Immediately,
-        (true, NodeSetDeletionPolicy::Drain) => Leaving::Drain,
-        (true, NodeSetDeletionPolicy::Immediate) => Leaving::Immediately,
-    };
     SetFacts {
+        namespace: nodeset.namespace().unwrap_or_default(),
+        name: nodeset.name_any(),
+        uid: nodeset.uid().unwrap_or_default(),
         replicas,
         mode: spec.scaling_mode,
         revision: revision.to_owned(),
         strategy,
         drain_timeout: spec.drain_timeout().ok().flatten(),
         on_drain_timeout: spec.on_drain_timeout(),
-        paused: is_paused(nodeset),
-        leaving,
+        paused: paused(nodeset),
+        leaving: leaving(read),
         min_ready: spec.min_ready(),
         startup_limit: spec
             .max_concurrent_startup
@@ -139,7 +134,58 @@ fn set_facts(nodeset: &NodeSet, revision: &str, desired: u32) -> SetFacts {
         claim_retention: spec.claim_retention(),
         pins: pins(nodeset),
         records: records(nodeset),
+        prune: spec.prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound,
+        places_nodes: true,
+        key_rollover: read.controller.as_ref().is_some_and(|controller| {
+            let recorded = controller.annotations().get(annotation::SLURM_KEY_ROLLOVER);
+            recorded.is_some_and(|recorded| recorded != slurm::KEY_ROLLOVER_IN_USE)
+        }),
     }
+}
+
+fn leaving(read: &Read) -> Leaving {
+    let nodeset = &read.nodeset;
+    let forced = nodeset
+        .annotations()
+        .get(annotation::FORCE_DELETE)
+        .is_some_and(|value| value == "true");
+    if nodeset.metadata.deletion_timestamp.is_none() {
+        Leaving::No
+    } else if is_orphaning(nodeset, &read.revisions) {
+        Leaving::Orphan
+    } else if forced {
+        Leaving::Immediately
+    } else {
+        match nodeset.spec.deletion_policy() {
+            NodeSetDeletionPolicy::Drain => Leaving::Drain,
+            NodeSetDeletionPolicy::Immediate => Leaving::Immediately,
+        }
+    }
+}
+
+/// Whether its workers are to stay when it goes (`--cascade=orphan`). The garbage collector removes its own finalizer once it
+/// has released the children. From then on only a released revision shows it: revisions have no second owner, so that every
+/// other deletion takes them along.
+pub fn is_orphaning(nodeset: &NodeSet, revisions: &[Arc<ControllerRevision>]) -> bool {
+    let hash = nodeset
+        .status
+        .as_ref()
+        .map_or("", |status| status.node_set_hash.as_str());
+    let newest = format!("{}-{hash}", nodeset.name_any());
+    let released = |revision: &ControllerRevision| {
+        revision.name_any() == newest && !hash.is_empty() && revision.owner_references().is_empty()
+    };
+    nodeset.metadata.deletion_timestamp.is_some()
+        && (anchor::is_orphaning(nodeset) || revisions.iter().any(|revision| released(revision)))
+}
+
+/// Whether a NodeSet is being deleted and nothing shows yet whether its workers are to drain or to stay.
+pub fn is_deletion_undecided(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> bool {
+    let drains = |pod: &Arc<Pod>| intent_of(pod).is_some_and(|intent| intent.cause == Cause::Deletion);
+    nodeset.metadata.deletion_timestamp.is_some()
+        && !anchor::is_orphaning(nodeset)
+        && !pods.is_empty()
+        && !pods.iter().any(drains)
 }
 
 /// The records that another kind of worker made.
@@ -155,7 +201,7 @@ pub fn records(nodeset: &NodeSet) -> BTreeMap<NodeName, String> {
 
 /// A pod with what only its NodeSet's surroundings tell of it.
 fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod, now: Timestamp) -> PodFacts {
-    let mut facts = pod_facts(pod);
+    let mut facts = pod_facts(pod, now);
     if facts.ready_since.is_none() {
         facts.trouble = trouble(pod, now);
     }
@@ -179,7 +225,8 @@ fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod, now: Timestamp) -> 
 
 /// What makes a worker's claims its own: the padded ordinal, or its host name in DaemonSet mode.
 pub fn identity(nodeset: &NodeSet, pod: &Pod) -> String {
-    let facts = pod_facts(pod);
+    // The time makes no difference to who it is.
+    let facts = pod_facts(pod, Timestamp::MIN);
     match facts.mode {
         ScalingMode::StatefulSet => facts
             .name
@@ -219,7 +266,7 @@ pub fn pins(nodeset: &NodeSet) -> BTreeMap<u32, String> {
         .collect()
 }
 
-pub fn pod_facts(pod: &Pod) -> PodFacts {
+pub fn pod_facts(pod: &Pod, now: Timestamp) -> PodFacts {
     let labels = pod.labels();
     let annotations = pod.annotations();
     let name = pod.name_any();
@@ -257,18 +304,6 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
         .and_then(|condition| condition.last_transition_time.as_ref())
         .map(|time| time.0);
     let is_set = |key: &str| annotations.get(key).is_some_and(|value| value == "true");
-    let intent = annotations
-        .get(annotation::DRAIN_CAUSE)
-        .and_then(|word| Cause::from_word(word))
-        .map(|cause| {
-            let since = annotations
-                .get(annotation::DRAIN_SINCE)
-                .and_then(|text| text.parse().ok());
-            Intent {
-                cause,
-                since: since.unwrap_or(Timestamp::MAX),
-            }
-        });
     PodFacts {
         uid: pod.uid().unwrap_or_default(),
         mode,
@@ -277,7 +312,8 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
         revision: labels.get(label::REVISION_HASH).cloned().unwrap_or_default(),
         reshaped: false,
         phase,
-        started: has_started(pod),
+        start: start(pod),
+        unsandboxed: is_unsandboxed(pod, now),
         running: may_be_running(pod),
         ready_since,
         created: pod.creation_timestamp().map_or(Timestamp::MIN, |time| time.0),
@@ -285,7 +321,7 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
         target: target(pod),
         machine,
         cordoned: is_set(annotation::POD_CORDON),
-        intent,
+        intent: intent_of(pod),
         deletion_cost: annotations
             .get(annotation::POD_DELETION_COST)
             .and_then(|c| c.parse().ok())
@@ -307,8 +343,25 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
             .owner_references()
             .iter()
             .any(|owner| owner.controller == Some(true)),
+        anchored: anchor::is_held(pod),
+        registered_before: annotations
+            .get(annotation::REGISTERED_BEFORE)
+            .and_then(|text| text.parse().ok()),
         name,
     }
+}
+
+/// What we decided about it earlier.
+fn intent_of(pod: &Pod) -> Option<Intent> {
+    let annotations = pod.annotations();
+    let cause = Cause::from_word(annotations.get(annotation::DRAIN_CAUSE)?)?;
+    let since = annotations
+        .get(annotation::DRAIN_SINCE)
+        .and_then(|text| text.parse().ok());
+    Some(Intent {
+        cause,
+        since: since.unwrap_or(Timestamp::MAX),
+    })
 }
 
 fn slurmd_status(pod: &Pod) -> Option<&ContainerStatus> {
@@ -322,23 +375,72 @@ fn may_be_running(pod: &Pod) -> bool {
     state.is_none_or(|state| state.waiting.is_none() && state.terminated.is_none())
 }
 
-/// Whether slurmd ever ran in this pod. A status that says nothing about it counts as yes.
-fn has_started(pod: &Pod) -> bool {
-    let Some(status) = &pod.status else { return false };
-    if pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none()) {
-        return false;
+/// Why the kubelet keeps a container from starting: nothing of it runs until that is mended.
+const HELD: [&str; 6] = [
+    "CreateContainerConfigError",
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImageInspectError",
+    "ImagePullBackOff",
+    "InvalidImageName",
+];
+
+/// Whether slurmd ever ran in this pod. A kubelet that says nothing about it may be behind.
+fn start(pod: &Pod) -> Start {
+    let Some(status) = pod.status.as_ref().filter(|_| is_bound(pod)) else {
+        return if is_bound(pod) {
+            Start::Perhaps
+        } else {
+            Start::Never
+        };
+    };
+    let pending = matches!(status.phase.as_deref(), Some("Pending") | None);
+    let slurmd = slurmd_status(pod);
+    let waiting = slurmd.and_then(|slurmd| slurmd.state.as_ref()?.waiting.as_ref());
+    let before = slurmd.is_some_and(|slurmd| {
+        let ended = slurmd
+            .last_state
+            .as_ref()
+            .is_some_and(|state| state.terminated.is_some());
+        ended || slurmd.restart_count > 0
+    });
+    let untold = if slurmd.is_some() {
+        waiting.is_some()
+    } else {
+        pending
+    };
+    if before || !untold {
+        return Start::Yes;
     }
-    match slurmd_status(pod) {
-        None => status.phase.as_deref() != Some("Pending"),
-        Some(slurmd) => {
-            let waiting = slurmd.state.as_ref().is_some_and(|state| state.waiting.is_some());
-            let before = slurmd
-                .last_state
-                .as_ref()
-                .is_some_and(|state| state.terminated.is_some());
-            !waiting || before || slurmd.restart_count > 0
-        }
+    let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+    if reason.is_some_and(|reason| HELD.contains(&reason)) {
+        Start::Never
+    } else {
+        Start::Perhaps
     }
+}
+
+/// The kubelet tells within seconds that a sandbox is there.
+const SANDBOX_TOLD_WITHIN: SignedDuration = SignedDuration::from_mins(2);
+
+/// Whether the kubelet has said for so long that it has no sandbox, its volumes or network missing, that no slurmd is to be
+/// expected. It says the same for a moment of every pod that starts.
+fn is_unsandboxed(pod: &Pod, now: Timestamp) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let long_ago = |condition: &PodCondition| {
+        let since = condition.last_transition_time.as_ref();
+        since.is_some_and(|since| now.duration_since(since.0) >= SANDBOX_TOLD_WITHIN)
+    };
+    start(pod) == Start::Perhaps
+        && conditions.into_iter().flatten().any(|condition| {
+            condition.type_ == "PodReadyToStartContainers"
+                && condition.status == "False"
+                && long_ago(condition)
+        })
+}
+
+fn is_bound(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
 fn machine_facts(node: &Node, pod_spec: Option<&Value>, propagated: &[String]) -> MachineFacts {
@@ -490,28 +592,97 @@ mod tests {
     }
 
     #[rstest]
-    #[case::image_missing(
-        json!({ "phase": "Pending", "containerStatuses": [
-            { "name": "slurmd", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-              "state": { "waiting": { "reason": "ImagePullBackOff" } } }] }),
-        false
+    #[case::image_missing(json!({ "waiting": { "reason": "ImagePullBackOff" } }), 0, Start::Never)]
+    #[case::just_starting(json!({ "waiting": { "reason": "ContainerCreating" } }), 0, Start::Perhaps)]
+    #[case::crash_loop(json!({ "waiting": { "reason": "CrashLoopBackOff" } }), 1, Start::Yes)]
+    #[case::image_gone_later(json!({ "waiting": { "reason": "ImagePullBackOff" } }), 1, Start::Yes)]
+    #[case::running(json!({ "running": {} }), 0, Start::Yes)]
+    fn a_container_that_waits_may_have_started_since(
+        #[case] state: Value,
+        #[case] restarts: u32,
+        #[case] expected: Start,
+    ) {
+        let slurmd = json!({ "name": "slurmd", "image": "", "imageID": "", "ready": false, "restartCount": restarts,
+            "state": state });
+        let phase = if restarts > 0 { "Running" } else { "Pending" };
+        assert_eq!(
+            start(&pod(json!({ "phase": phase, "containerStatuses": [slurmd] }))),
+            expected
+        );
+    }
+
+    #[rstest]
+    #[case::kubelet_silent(json!({ "phase": "Unknown" }), Start::Yes)]
+    #[case::just_bound(json!({ "phase": "Pending" }), Start::Perhaps)]
+    #[case::no_sandbox(
+        json!({ "phase": "Pending", "conditions": [{ "type": "PodReadyToStartContainers", "status": "False" }] }),
+        Start::Perhaps
     )]
-    #[case::crash_loop(
-        json!({ "phase": "Running", "containerStatuses": [
-            { "name": "slurmd", "image": "", "imageID": "", "ready": false, "restartCount": 1,
-              "state": { "waiting": { "reason": "CrashLoopBackOff" } } }] }),
-        true
-    )]
-    #[case::running(
-        json!({ "phase": "Running", "containerStatuses": [
-            { "name": "slurmd", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-              "state": { "running": {} } }] }),
-        true
-    )]
-    #[case::kubelet_silent(json!({ "phase": "Unknown" }), true)]
-    #[case::just_bound(json!({ "phase": "Pending" }), false)]
-    fn only_a_pod_that_never_ran_slurmd_has_not_started(#[case] status: Value, #[case] started: bool) {
-        assert_eq!(has_started(&pod(status)), started);
+    fn a_kubelet_that_says_nothing_may_be_behind(#[case] status: Value, #[case] expected: Start) {
+        assert_eq!(start(&pod(status.clone())), expected);
+        let mut unbound = pod(status);
+        unbound.spec = None;
+        assert_eq!(start(&unbound), Start::Never);
+    }
+
+    #[rstest]
+    #[case::just_now(119, false)]
+    #[case::for_long(120, true)]
+    fn a_pod_without_a_sandbox_is_believed_to_have_none_after_a_while(
+        #[case] seconds: i64,
+        #[case] expected: bool,
+    ) {
+        let condition = json!({ "type": "PodReadyToStartContainers", "status": "False",
+            "lastTransitionTime": "1970-01-01T00:00:00Z" });
+        let pod = pod(json!({ "phase": "Pending", "conditions": [condition] }));
+        let now = Timestamp::from_second(seconds).unwrap();
+        assert_eq!(pod_facts(&pod, now).unsandboxed, expected);
+    }
+
+    #[rstest]
+    #[case::collector_at_work(json!(["orphan"]), json!([{ "uid": "set" }]), true)]
+    #[case::collector_done(json!([]), json!([]), true)]
+    #[case::other_deletion(json!([]), json!([{ "uid": "set" }]), false)]
+    #[case::foreground(json!(["foregroundDeletion"]), json!(null), false)]
+    fn an_orphaned_nodeset_is_known_until_the_last_finalizer_goes(
+        #[case] finalizers: Value,
+        #[case] owners: Value,
+        #[case] expected: bool,
+    ) {
+        let nodeset = |deleted: Value| -> NodeSet {
+            let metadata = json!({ "name": "cpu", "finalizers": finalizers, "deletionTimestamp": deleted });
+            serde_json::from_value(json!({
+                "metadata": metadata,
+                "spec": { "controllerRef": { "name": "slurm" } },
+                "status": { "nodeSetHash": "abc" },
+            }))
+            .unwrap()
+        };
+        let revisions: Vec<Arc<ControllerRevision>> = owners
+            .as_array()
+            .map(|owners| {
+                let owner =
+                    |uid: &Value| json!({ "apiVersion": "v", "kind": "NodeSet", "name": "cpu", "uid": uid });
+                let owners: Vec<Value> = owners.iter().map(|known| owner(&known["uid"])).collect();
+                let metadata = json!({ "name": "cpu-abc", "ownerReferences": owners });
+                Arc::new(serde_json::from_value(json!({ "metadata": metadata, "revision": 1 })).unwrap())
+            })
+            .into_iter()
+            .collect();
+        let deleted = nodeset(json!("2026-01-01T00:00:00Z"));
+        assert_eq!(is_orphaning(&deleted, &revisions), expected);
+        assert!(!is_orphaning(&nodeset(json!(null)), &revisions));
+
+        let undecided = finalizers != json!(["orphan"]);
+        let worker = Arc::new(pod(json!({})));
+        assert_eq!(is_deletion_undecided(&deleted, &[Arc::clone(&worker)]), undecided);
+        assert!(!is_deletion_undecided(&deleted, &[]));
+        let mut drains = Pod::clone(&worker);
+        let cause = Cause::Deletion.word().to_owned();
+        drains
+            .annotations_mut()
+            .insert(annotation::DRAIN_CAUSE.to_owned(), cause);
+        assert!(!is_deletion_undecided(&deleted, &[worker, Arc::new(drains)]));
     }
 
     #[rstest]
@@ -527,6 +698,6 @@ mod tests {
     fn an_intent_without_a_readable_time_proves_nothing() {
         let mut pod = pod(json!({}));
         pod.metadata.annotations = Some([(annotation::DRAIN_CAUSE.to_owned(), "scale-in".to_owned())].into());
-        assert_eq!(pod_facts(&pod).intent.unwrap().since, Timestamp::MAX);
+        assert_eq!(intent_of(&pod).unwrap().since, Timestamp::MAX);
     }
 }

@@ -120,6 +120,26 @@ pub fn settle(
     }
 }
 
+/// Whether workers were made from exactly this.
+pub fn is_known(inputs: &Value, known: &[Arc<ControllerRevision>]) -> bool {
+    let of = |revision: &Arc<ControllerRevision>| {
+        let data = revision.data.as_ref();
+        data.is_some_and(|data| data.0.get(WORKER) == Some(inputs))
+    };
+    known.iter().any(of)
+}
+
+/// The names of Secrets' contents that workers were made with.
+pub fn secret_names(known: &[Arc<ControllerRevision>]) -> Vec<String> {
+    let inputs = known
+        .iter()
+        .filter_map(|revision| revision.data.as_ref()?.0.get(WORKER));
+    inputs
+        .flat_map(|inputs| [inputs.get("slurmKey"), inputs.get("sssd")])
+        .filter_map(|name| Some(name?.as_str()?.to_owned()))
+        .collect()
+}
+
 /// What a worker tells slurmctld of itself, of which Slurm makes the node's record.
 fn registration(inputs: &Value) -> Value {
     let containers = inputs.pointer("/spec/containers").and_then(Value::as_array);

@@ -11,8 +11,11 @@ use kube::ResourceExt;
 use slurm_rest::node::NodeBase;
 
 use super::{
+    act::Acted,
     facts::{Fit, NextRecord, Observed, Phase, Plan, Step},
-    findings::findings,
+    findings::{self, findings},
+    partition::with_partition,
+    plan::records_of_the_gone,
 };
 use crate::{
     conditions::{self, Finding},
@@ -29,8 +32,10 @@ pub struct Seen<'a> {
     pub collisions: Option<i32>,
     /// What there is to say of the window of a scheduled update.
     pub reservation: Option<Finding>,
-    /// Whether a step of the plan failed.
-    pub failed: bool,
+    /// What came of the plan.
+    pub acted: &'a Acted,
+    /// Why slurmctld does not have the partition as the spec says.
+    pub partition: Option<Problem>,
 }
 
 pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
@@ -40,24 +45,16 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
         problem,
         collisions,
         reservation,
-        failed,
+        acted,
+        partition,
     } = seen;
     let (problem, collisions) = (*problem, *collisions);
     let before = nodeset.status.clone().unwrap_or_default();
     let pods = &observed.pods;
     let count = |n: usize| Some(i32::try_from(n).unwrap_or(i32::MAX));
-    let min_ready =
-        jiff::SignedDuration::try_from(observed.set.min_ready).unwrap_or(jiff::SignedDuration::MAX);
     let is_ready = |pod: &&super::facts::PodFacts| pod.phase == Phase::Running && pod.ready_since.is_some();
     let ready = pods.iter().filter(is_ready).count();
-    let available = pods
-        .iter()
-        .filter(is_ready)
-        .filter(|pod| {
-            pod.ready_since
-                .is_some_and(|since| observed.now.duration_since(since) >= min_ready)
-        })
-        .count();
+    let available = findings::available(observed);
     let desired = observed.desired();
     let updated = pods
         .iter()
@@ -68,12 +65,9 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
         let Slurm::Known { nodes, .. } = &observed.slurm else {
             return None;
         };
-        count(
-            pods.iter()
-                .filter_map(|pod| nodes.get(&pod.node))
-                .filter(|node| of(node))
-                .count(),
-        )
+        let served = pods.iter().filter_map(|pod| nodes.get(&pod.node));
+        let left = records_of_the_gone(observed).map(|(_, node)| node);
+        count(served.chain(left).filter(|node| of(node)).count())
     };
     NodeSetStatus {
         replicas: count(pods.len()),
@@ -91,15 +85,18 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
         collision_count: collisions.filter(|count| *count > 0),
         conditions: conditions::compute(
             &before.conditions,
-            findings(observed, plan, problem, desired, available)
-                .into_iter()
-                .chain(reservation.clone())
-                .collect(),
+            with_partition(
+                findings(observed, &before.conditions, plan, acted, problem),
+                partition.as_ref(),
+            )
+            .into_iter()
+            .chain(reservation.clone())
+            .collect(),
             nodeset.metadata.generation,
             observed.now,
         ),
         ordinal_to_node: ordinal_to_node(nodeset, observed),
-        outdated_nodes: Some(outdated_nodes(observed, plan, *failed))
+        outdated_nodes: Some(outdated_nodes(observed, plan, !acted.failures.is_empty()))
             .filter(|nodes| !nodes.is_empty())
             .map(|nodes| nodes.into_iter().map(|(node, by)| (node.0, by)).collect()),
         selector: format!(

@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use keelson_api::{
     Controller, NodeSet, overrides::RawObject, references::SecretKeySelector, scalars::Amount,
+    well_known::file,
 };
 use serde_json::Value;
 use slurm_conf::node_conf::{self, NodeConf};
 
 use super::observe::Read;
-use crate::{children::checksum, problem::Problem, secrets};
+use crate::{fingerprints::Fingerprints, problem::Problem, secrets};
 
 /// What worker pods are built from.
 #[derive(Debug, Clone)]
@@ -34,7 +35,8 @@ pub struct Validated {
     pub sssd: Option<(SecretKeySelector, String)>,
 }
 
-pub fn validate(read: &Read) -> Result<Validated, Problem> {
+/// `names` are those of Secrets' contents that workers may keep.
+pub fn validate(read: &Read, names: Vec<String>) -> Result<Validated, Problem> {
     let nodeset = &read.nodeset;
     let spec = &nodeset.spec;
     let name = &spec.controller_ref.name;
@@ -48,7 +50,8 @@ pub fn validate(read: &Read) -> Result<Validated, Problem> {
         .clone()
         .ok_or_else(|| Problem::missing(format!("Controller {name} has no slurmKeyRef: set it")))?;
     let slurm_key_hash = secrets::checksum(read.slurm_key.as_deref(), &slurm_key)?;
-    let slurm_key_hash = read.slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
+    let names = Fingerprints::among(read.hash_key.as_ref(), names)?;
+    let slurm_key_hash = names.follow(file::SLURM_KEY, slurm_key_hash, read.slurm_key_in_use.as_ref());
     let NodeConf {
         parameters: mut conf,
         mut features,
@@ -60,8 +63,8 @@ pub fn validate(read: &Read) -> Result<Validated, Problem> {
     let topology = take(&mut conf, "topology");
     let sssd = match spec.ssh.as_ref().and_then(|ssh| ssh.sssd_conf_ref.as_ref()) {
         Some(reference) if spec.sssd_enabled() => {
-            let text = secrets::value(read.sssd.as_deref(), reference)?;
-            Some((reference.clone(), checksum::of_bytes(text)))
+            let hash = secrets::sssd_conf(read.sssd.as_deref(), reference)?;
+            Some((reference.clone(), names.of(file::SSSD_CONF, hash)))
         }
         None if spec.sssd_enabled() => {
             return Err(Problem::invalid(

@@ -1,5 +1,6 @@
 //! Brings the children of a RestApi to their desired form.
 
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use keelson_runtime::apply::{self, Writer};
 
 use super::{build::Children, observe::Live};
@@ -34,10 +35,18 @@ pub async fn apply(
         (Some(desired), live) => {
             apply_child(writer, Some(&caches.disruption_budgets), desired, live.as_ref()).await?;
         }
-        (None, Some(live)) => {
+        (None, Some(live)) if is_ours(live) => {
             writer.delete(live.as_ref()).await?;
         }
-        (None, None) => {}
+        (None, _) => {}
     }
     Ok(())
+}
+
+/// Somebody else may have a budget of this name.
+fn is_ours(budget: &PodDisruptionBudget) -> bool {
+    let owners = budget.metadata.owner_references.iter().flatten();
+    owners
+        .into_iter()
+        .any(|owner| owner.kind == "RestApi" && owner.controller == Some(true))
 }

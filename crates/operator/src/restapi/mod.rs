@@ -16,12 +16,15 @@ use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use kube::ResourceExt;
 use serde_json::json;
 
+use build::Children;
 pub use error::Error;
+use observe::Observed;
 
 use crate::{
+    anchor,
     caches::{CONTROLLER, sibling},
     context::Context,
-    pod_trouble,
+    pod_template, pod_trouble,
     problem::Problem,
     teardown::Teardown,
 };
@@ -34,6 +37,11 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     let teardown = Teardown::of(restapi.as_ref(), users(&context, &restapi));
     let held = teardown != Teardown::Done;
+    if !held {
+        anchor::release(&context, &writer, restapi.as_ref())
+            .await
+            .map_err(Error::Anchor)?;
+    }
     let written = writer
         .finalizer(restapi.as_ref(), finalizer::IN_USE, held)
         .await
@@ -44,11 +52,15 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.restapis.upsert(written);
     }
+    let anchor = anchor::hold(&context, &writer, restapi.as_ref())
+        .await
+        .map_err(Error::Anchor)?;
+    let writer = writer.anchored(anchor);
     let mut observed = observe::observe(&context, Arc::clone(&restapi)).await?;
-    let built = validate::validate(&observed).and_then(|validated| {
-        build::build(&restapi, &validated).map_err(|error| Problem::invalid(chain(&error)))
-    });
+    let built = decide(&observed);
     let applied = match &built {
+        // The garbage collector is about to take away the references that an apply would write again.
+        Ok(_) if anchor::is_foreground(restapi.as_ref()) => Ok(()),
         Ok(children) => apply::apply(&context, &writer, children, &observed.live)
             .await
             .map_err(Error::Apply),
@@ -77,6 +89,22 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     }
     let look_again = pod_trouble::look_again(&observed.live.pods, now);
     applied.map(|()| Requeue::OnChange.or_within(look_again))
+}
+
+/// The children. Pods that run keep the name of slurm.key that they have; where they are replaced anyway, it is made as for new
+/// ones.
+fn decide(observed: &Observed) -> Result<Children, Problem> {
+    let build = |observed: &Observed| {
+        let validated = validate::validate(observed)?;
+        build::build(&observed.restapi, &validated).map_err(|error| Problem::invalid(chain(&error)))
+    };
+    let children = build(observed)?;
+    if pod_template::changes(&children.deployment, observed.live.deployment.as_deref()) {
+        let mut observed = observed.clone();
+        observed.live.deployment = None;
+        return build(&observed);
+    }
+    Ok(children)
 }
 
 /// Workers can be drained only as long as slurmrestd answers.

@@ -14,6 +14,7 @@ use kube::ResourceExt;
 use crate::{
     caches::{INSTANCE, instance_value},
     context::Context,
+    fingerprints::HashKey,
 };
 
 /// Everything that the other steps look at.
@@ -22,6 +23,7 @@ pub struct Observed {
     pub restapi: Arc<RestApi>,
     pub controller: Option<Arc<Controller>>,
     pub slurm_key: Option<Arc<Secret>>,
+    pub hash_key: Option<HashKey>,
     /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
     pub slurm_key_in_use: Option<String>,
     /// The newest slurm.conf, which the Controller's own reconcile writes; slurmctld may not have taken it in.
@@ -68,6 +70,7 @@ pub async fn observe(context: &Context, restapi: Arc<RestApi>) -> Result<Observe
             .and_then(|controller| context.slurm_key_in_use(controller)),
         controller,
         slurm_key,
+        hash_key: context.hash_key(restapi.as_ref()).await?,
         candidate,
         live: Live {
             config: context.config_map(&namespace, &restapi.restapi_name()).await?,

@@ -48,6 +48,7 @@ fn observed(spec: Value, controller: Value) -> Observed {
         restapi: Arc::new(serde_json::from_value::<RestApi>(restapi).unwrap()),
         controller: Some(Arc::new(serde_json::from_value::<Controller>(owner).unwrap())),
         slurm_key_in_use: None,
+        hash_key: Some(crate::fingerprints::HashKey::for_tests()),
         slurm_key: Some(Arc::new(Secret {
             data: Some(secret),
             ..Secret::default()

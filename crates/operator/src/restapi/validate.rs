@@ -11,7 +11,7 @@ use keelson_api::{
 use kube::ResourceExt;
 
 use super::observe::Observed;
-use crate::{problem::Problem, secrets};
+use crate::{fingerprints::Fingerprints, problem::Problem, secrets, workload::deployment_template};
 
 /// What the children are built from.
 #[derive(Debug, Clone)]
@@ -29,6 +29,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         restapi,
         controller,
         slurm_key,
+        hash_key,
         slurm_key_in_use,
         candidate,
         live,
@@ -43,7 +44,8 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         ))
     })?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
-    let slurm_key_hash = slurm_key_in_use.clone().unwrap_or(slurm_key_hash);
+    let names = Fingerprints::new(hash_key.as_ref(), deployment_template(live.deployment.as_deref()))?;
+    let slurm_key_hash = names.follow(file::SLURM_KEY, slurm_key_hash, slurm_key_in_use.as_ref());
     let candidate = candidate.as_deref().ok_or_else(|| {
         Problem::missing(format!(
             "the configuration of Controller {controller_name} is not made yet"
@@ -57,7 +59,13 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         .and_then(slurm_conf)
         .or_else(|| slurm_conf(candidate))
         .cloned()
-        .unwrap_or_default();
+        .ok_or_else(|| {
+            Problem::missing(format!(
+                "the configuration of Controller {controller_name} has no {}; delete its ConfigMap {} to have it made anew",
+                file::SLURM_CONF,
+                controller.config_name()
+            ))
+        })?;
     Ok(Validated {
         slurm_key: reference,
         slurm_key_hash,

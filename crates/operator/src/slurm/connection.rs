@@ -17,6 +17,7 @@ use slurm_rest::{
 use super::{
     control::{Change, Control, Error},
     facts::{NodeName, SlurmNode},
+    jobs::Jobs,
     mirror::Mirror,
 };
 
@@ -26,6 +27,7 @@ pub struct Connection {
     pub client: Client,
     pub clock: Clock,
     pub mirror: Arc<Mirror>,
+    pub jobs: Arc<Jobs>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -63,8 +65,10 @@ impl Control for Connection {
                 },
             };
             let answer = self.client.update_nodes(&list, &update).await;
-            // Whatever the answer: some of it may have been carried out.
-            self.mirror.wrote(nodes);
+            // Whatever the answer: some of it may have been carried out, unless nothing was sent.
+            if !matches!(answer, Err(slurm_rest::Error::Unsupported { .. })) {
+                self.mirror.wrote(nodes);
+            }
             match answer {
                 Err(error) if is_already_so(change, &error) => Ok(()),
                 answer => answer.map_err(translate),
@@ -118,20 +122,37 @@ impl Control for Connection {
         .boxed()
     }
 
-    fn end_jobs<'a>(&'a self, jobs: &'a [u64], requeue: bool) -> BoxFuture<'a, Result<(), Error>> {
+    fn requeue<'a>(&'a self, addresses: &'a [String]) -> BoxFuture<'a, Result<(), Error>> {
         async move {
-            let mut left: Vec<u64> = jobs.to_vec();
-            if requeue {
-                match self.client.requeue_jobs(jobs, Requeue::default()).await {
-                    // Those that may not be started again are ended.
-                    Ok(refused) => left.retain(|id| refused.contains_key(&id.to_string())),
-                    // Before v0.0.45 there is no call for it.
-                    Err(slurm_rest::Error::Unsupported { .. }) => {}
-                    Err(error) => return Err(translate(error)),
+            // Slurm would start a job again that has ended since it was listed.
+            let how = Requeue {
+                incomplete_only: true,
+                ..Requeue::default()
+            };
+            match self.client.requeue_jobs(addresses, how).await {
+                Ok(refused) => {
+                    for (address, complaint) in refused {
+                        self.jobs.note_refusal(&address, complaint.to_string());
+                    }
+                    Ok(())
                 }
+                // Before v0.0.45 there is no call for it.
+                Err(error @ slurm_rest::Error::Unsupported { .. }) => {
+                    for address in addresses {
+                        self.jobs.note_refusal(address, error.to_string());
+                    }
+                    Ok(())
+                }
+                Err(error) => Err(translate(error)),
             }
-            for id in left {
-                match self.client.cancel_job(id).await {
+        }
+        .boxed()
+    }
+
+    fn cancel<'a>(&'a self, addresses: &'a [String]) -> BoxFuture<'a, Result<(), Error>> {
+        async move {
+            for address in addresses {
+                match self.client.cancel_job(address).await {
                     Ok(()) => {}
                     Err(error) if error.is_not_found() => {}
                     Err(error) => return Err(translate(error)),
@@ -193,6 +214,7 @@ fn translate(error: slurm_rest::Error) -> Error {
         slurm_rest::Error::Refused { .. } | slurm_rest::Error::NotFound { .. } => {
             Error::Refused(error.to_string())
         }
+        slurm_rest::Error::Unsupported { .. } => Error::Unsupported(error.to_string()),
         other => Error::Unreachable(other.to_string()),
     }
 }

@@ -11,6 +11,9 @@ pub enum Error {
     /// Slurm understood and said no; asking again at once does not help.
     #[error("Slurm refused: {0}")]
     Refused(String),
+    /// The version of the API that both sides speak has no word for it.
+    #[error("{0}")]
+    Unsupported(String),
     /// No answer, or none that could be understood.
     #[error("no answer from Slurm: {0}")]
     Unreachable(String),
@@ -43,8 +46,10 @@ pub trait Control: Send + Sync {
     ) -> BoxFuture<'a, Result<BTreeMap<NodeName, SlurmNode>, Error>>;
     /// Reads one node now; `None` when Slurm says that there is none of that name.
     fn node<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<Option<SlurmNode>, Error>>;
-    /// Ends jobs, or puts them back into the queue where they may be and Slurm can.
-    fn end_jobs<'a>(&'a self, jobs: &'a [u64], requeue: bool) -> BoxFuture<'a, Result<(), Error>>;
+    /// Puts jobs back into the queue. What Slurm does not requeue goes on running; the next reading of it says why.
+    fn requeue<'a>(&'a self, addresses: &'a [String]) -> BoxFuture<'a, Result<(), Error>>;
+    /// Ends jobs.
+    fn cancel<'a>(&'a self, addresses: &'a [String]) -> BoxFuture<'a, Result<(), Error>>;
     /// Removes a node's record. Slurm refuses while a job runs there.
     fn delete<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<(), Error>>;
 }

@@ -1,10 +1,10 @@
 //! What is kept of a Slurm node: the few facts that somebody reads.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use super::jobs::{Work, WorkByNode};
+use super::jobs::{JobList, Work};
 use jiff::Timestamp;
-use keelson_api::well_known::slurm::REASON_PREFIX;
+use keelson_api::well_known::slurm::{KEY_ROLLOVER_REASON, REASON_PREFIX};
 use slurm_rest::Words;
 use slurm_rest::node::{Node, NodeBase, NodeFlag, NodeState};
 
@@ -23,6 +23,9 @@ impl From<&str> for NodeName {
         Self(name.to_owned())
     }
 }
+
+/// slurmctld's own reasons for a node whose slurmd did not answer for long, or came back on a machine that had just started.
+const GIVEN_UP: [&str; 2] = ["Not responding", "Node unexpectedly rebooted"];
 
 /// One node as Slurm last told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +48,10 @@ pub struct SlurmNode {
     pub read_at: Timestamp,
     /// We changed the node after that request was sent: what it says may be over.
     pub outdated: bool,
-    /// What jobs do with it, where that was read.
+    /// What jobs do with it, where that was read after this reading of the node.
     pub work: Option<Work>,
+    /// What its slurmd registered with: whose worker it is.
+    pub extra: Arc<str>,
 }
 
 impl SlurmNode {
@@ -64,6 +69,7 @@ impl SlurmNode {
             read_at,
             outdated: false,
             work: None,
+            extra: Arc::clone(&node.extra),
         }
     }
 
@@ -76,12 +82,19 @@ impl SlurmNode {
 
     /// Takes no new jobs.
     pub fn draining(&self) -> bool {
-        self.state.has(NodeFlag::Drain) && !self.state.has(NodeFlag::Undrain)
+        // A drain for another slurm.key is taken back at any time, so it counts for nobody else.
+        let passing = self.reason == KEY_ROLLOVER_REASON;
+        self.state.has(NodeFlag::Drain) && !self.state.has(NodeFlag::Undrain) && !passing
     }
 
-    /// Takes no new jobs and has none.
+    /// Takes no new jobs and has none, as far as the node itself tells: a suspended job may hold it unseen.
     pub fn drained(&self) -> bool {
         self.draining() && !self.busy()
+    }
+
+    /// Takes no new jobs and has none, by the node and by a list of jobs that is newer.
+    pub fn proven_drained(&self) -> bool {
+        self.drained() && !self.outdated && self.work.is_some()
     }
 
     /// Could run a job now.
@@ -94,6 +107,18 @@ impl SlurmNode {
         self.state.has(NodeFlag::Maintenance) && self.reservation == reservation
     }
 
+    /// What keeps it from running jobs besides a drain, in Slurm's word. Nothing before it has registered.
+    pub fn out_of_service(&self) -> Option<&'static str> {
+        let flags = [
+            (NodeFlag::InvalidReg, "INVALID_REG"),
+            (NodeFlag::NotResponding, "NOT_RESPONDING"),
+        ];
+        let flag = flags.into_iter().find(|(flag, _)| self.state.has(*flag));
+        let down = self.down().then_some("DOWN");
+        let registered = self.registered.is_some();
+        down.or(flag.map(|(_, word)| word)).filter(|_| registered)
+    }
+
     pub fn down(&self) -> bool {
         self.state.base == NodeBase::Down
     }
@@ -101,6 +126,23 @@ impl SlurmNode {
     /// When the last job on it ends, where that is known.
     pub fn busy_until(&self) -> Option<Timestamp> {
         self.work.as_ref().and_then(|work| work.until)
+    }
+
+    /// Whether slurmctld itself took it out of service because its slurmd was silent, and nobody said anything else since.
+    pub fn was_silent(&self) -> bool {
+        GIVEN_UP.contains(&self.reason.as_str())
+    }
+
+    /// Whether its slurmd is or was a worker of this NodeSet, or of one of the same name that was there before it.
+    pub fn is_of(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        let part = |key: &str| self.extra.split(',').find_map(|part| part.strip_prefix(key));
+        let Some((set, its_uid)) = part("nodeset=").and_then(|nodeset| nodeset.split_once('/')) else {
+            return false;
+        };
+        let here = part("pod=")
+            .and_then(|pod| pod.split_once('/'))
+            .is_some_and(|(its_namespace, _)| its_namespace == namespace);
+        !its_uid.is_empty() && (its_uid == uid || (here && set == name))
     }
 
     /// Whether the operator set the reason: only then may it be undone.
@@ -124,26 +166,51 @@ fn sorted(words: &Words) -> Vec<String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slurm {
     /// Nobody to ask, or no answer. Nothing that could end a job may be done.
-    Unknown {
-        why: String,
-    },
+    Unknown { why: String },
     Known {
         nodes: BTreeMap<NodeName, SlurmNode>,
+        jobs: JobReading,
     },
 }
 
+/// What is known of the jobs of one Slurm cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobReading {
+    /// No decision needed it.
+    NotAsked,
+    /// Nothing that could end a job may be done.
+    Failed {
+        why: String,
+    },
+    Read(JobList),
+}
+
 impl Slurm {
-    /// Adds what jobs do with the nodes.
+    /// Adds what jobs do with the nodes. A list that is older than what was read of a node proves nothing about it.
     #[must_use]
-    pub fn with_work(self, work: &WorkByNode) -> Self {
-        match self {
-            Self::Unknown { why } => Self::Unknown { why },
-            Self::Known { mut nodes } => {
-                for (name, node) in &mut nodes {
-                    node.work = Some(work.get(name).cloned().unwrap_or_default());
-                }
-                Self::Known { nodes }
+    pub fn with_jobs(self, jobs: JobReading) -> Self {
+        let Self::Known { mut nodes, .. } = self else {
+            return self;
+        };
+        if let JobReading::Read(list) = &jobs {
+            for (name, node) in nodes.iter_mut().filter(|(_, node)| list.read_at >= node.read_at) {
+                node.work = Some(list.by_node.get(name).cloned().unwrap_or_default());
             }
+        }
+        Self::Known { nodes, jobs }
+    }
+
+    /// Whether the list of jobs was read after this instant and says that nobody holds the node.
+    pub fn nobody_holds(&self, name: &NodeName, since: Timestamp) -> bool {
+        match self {
+            Self::Known {
+                jobs: JobReading::Read(list),
+                ..
+            } => {
+                let held = |work: &Work| !work.jobs.is_empty();
+                list.read_at > since && !list.by_node.get(name).is_some_and(held)
+            }
+            Self::Known { .. } | Self::Unknown { .. } => false,
         }
     }
 
@@ -190,8 +257,23 @@ mod tests {
             read_at: Timestamp::UNIX_EPOCH,
             outdated: false,
             work: None,
+            extra: Arc::default(),
         };
         assert_eq!(node.drained(), drained);
         assert!(!SlurmNode { allocated: 1, ..node }.drained());
+    }
+
+    #[rstest]
+    #[case("pod=ns/w-0,node=m,nodeset=w/uid-1", true)]
+    #[case::of_one_that_was_deleted("pod=ns/w-0,node=m,nodeset=w/uid-0", true)]
+    #[case::of_another("pod=ns/v-0,node=m,nodeset=v/uid-2", false)]
+    #[case::of_another_namespace("pod=other/w-0,node=m,nodeset=w/uid-2", false)]
+    #[case("nodeset=w/", false)]
+    #[case("", false)]
+    fn a_record_tells_whose_worker_made_it(#[case] extra: &str, #[case] ours: bool) {
+        let list = slurm_rest::node::decode_nodes(br#"{ "nodes": [{ "name": "a", "state": ["IDLE"] }] }"#);
+        let mut node = SlurmNode::from_rest(&list.unwrap().items[0], Timestamp::UNIX_EPOCH);
+        node.extra = extra.into();
+        assert_eq!(node.is_of("ns", "w", "uid-1"), ours);
     }
 }

@@ -18,7 +18,7 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    facts::{NodeName, Slurm, SlurmNode},
+    facts::{JobReading, NodeName, Slurm, SlurmNode},
     registrations::Registrations,
 };
 
@@ -28,8 +28,8 @@ const COST_FACTOR: u32 = 5;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What a node can add to that: a short list that took long tells of a machine that is busy with something else.
 const PAUSE_PER_NODE: Duration = Duration::from_millis(10);
-/// A copy that could not be confirmed for this long is no basis for anything.
-const STALE: jiff::SignedDuration = jiff::SignedDuration::from_secs(20);
+/// A copy that could not be confirmed for this long after its next confirmation was due is no basis for anything.
+const STALE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone)]
 struct View {
@@ -38,6 +38,8 @@ struct View {
     since: Option<Timestamp>,
     /// When the request was sent that last confirmed the whole list.
     confirmed: Option<Timestamp>,
+    /// For how long after that it stands for the present.
+    trusted_for: Duration,
     /// Why the last request got no answer.
     failure: Option<String>,
     /// When we last changed a node ourselves, until a newer answer is there.
@@ -68,6 +70,7 @@ impl Mirror {
             nodes: Arc::default(),
             since: None,
             confirmed: None,
+            trusted_for: STALE,
             failure: None,
             written: HashMap::new(),
         };
@@ -84,6 +87,7 @@ impl Mirror {
             nodes,
             since: _,
             confirmed,
+            trusted_for,
             failure,
             written,
         } = self.view.read().clone();
@@ -95,7 +99,9 @@ impl Mirror {
         let Some(confirmed) = confirmed else {
             return Slurm::Unknown { why: why() };
         };
-        if self.clock.now().duration_since(confirmed) > STALE {
+        // A clock that was set back makes the age negative, which is no reason for doubt.
+        let age = Duration::try_from(self.clock.now().duration_since(confirmed)).unwrap_or_default();
+        if age > trusted_for {
             return Slurm::Unknown { why: why() };
         }
         let nodes = nodes
@@ -113,7 +119,10 @@ impl Mirror {
                 )
             })
             .collect();
-        Slurm::Known { nodes }
+        Slurm::Known {
+            nodes,
+            jobs: JobReading::NotAsked,
+        }
     }
 
     /// The last list, and what to ask for changes of it since.
@@ -146,16 +155,18 @@ impl Mirror {
             let answered = answer.is_ok();
             let pause = match answer {
                 Ok(Fetched::Unchanged) => {
-                    if self.confirm(asked) {
+                    if self.confirm(asked, trusted_for(started.elapsed(), PERIOD)) {
                         changed();
                     }
                     PERIOD
                 }
                 Ok(Fetched::Changed(list)) => {
-                    if self.take(&list, asked) {
+                    let took = started.elapsed();
+                    let pause = pause(took, list.items.len());
+                    if self.take(&list, asked, trusted_for(took, pause)) {
                         changed();
                     }
-                    pause(started.elapsed(), list.items.len())
+                    pause
                 }
                 Err(error) => {
                     let why = chain(&error);
@@ -182,15 +193,16 @@ impl Mirror {
     }
 
     /// True when this ended a failure or a doubt.
-    fn confirm(&self, asked: Timestamp) -> bool {
+    fn confirm(&self, asked: Timestamp, trusted_for: Duration) -> bool {
         let mut view = self.view.write();
         view.confirmed = Some(asked);
+        view.trusted_for = trusted_for;
         let settled = view.settle(asked);
         view.failure.take().is_some() || settled
     }
 
     /// True when something is different now.
-    fn take(&self, list: &Listing<Node>, asked: Timestamp) -> bool {
+    fn take(&self, list: &Listing<Node>, asked: Timestamp, trusted_for: Duration) -> bool {
         let mut view = self.view.write();
         let nodes: BTreeMap<NodeName, SlurmNode> = list
             .items
@@ -208,6 +220,7 @@ impl Mirror {
         view.nodes = Arc::new(nodes);
         view.since = list.last_update;
         view.confirmed = Some(asked);
+        view.trusted_for = trusted_for;
         let recovered = view.failure.take().is_some();
         let settled = view.settle(asked);
         !same || recovered || first || settled
@@ -215,8 +228,17 @@ impl Mirror {
 
     /// True when the failure is new.
     fn fail(&self, why: String) -> bool {
-        self.view.write().failure.replace(why).is_none()
+        let mut view = self.view.write();
+        // The longer trust was for a pause in which nobody asks. Somebody did ask, and got no answer.
+        view.trusted_for = STALE;
+        view.failure.replace(why).is_none()
     }
+}
+
+/// How long an answer that took so long stands for the present, when the next request is sent after this pause. Both are
+/// bounded, by the client's time limit and by `LONGEST_PAUSE`, and so is the sum.
+fn trusted_for(took: Duration, pause: Duration) -> Duration {
+    took + pause + STALE
 }
 
 /// How long slurmrestd is left alone after a list of so many nodes that took so long.
@@ -240,6 +262,7 @@ fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
         read_at: _,
         outdated: _,
         work: _,
+        extra,
     } = a;
     *state == b.state
         && *allocated == b.allocated
@@ -250,6 +273,7 @@ fn same_facts(a: &SlurmNode, b: &SlurmNode) -> bool {
         && *features == b.features
         && *active_features == b.active_features
         && *registered == b.registered
+        && *extra == b.extra
 }
 
 #[cfg(test)]
@@ -265,5 +289,50 @@ mod tests {
         assert_eq!(pause(seconds(20), 300), seconds(3));
         assert_eq!(pause(seconds(20), 4), PERIOD);
         assert_eq!(pause(seconds(20), 0), PERIOD);
+    }
+
+    /// A mirror, so long after the beginning of time.
+    fn at(mirror: Mirror, since: Duration) -> Mirror {
+        Mirror {
+            clock: Clock::fixed(Timestamp::UNIX_EPOCH + since),
+            ..mirror
+        }
+    }
+
+    /// One that got this list at the beginning of time.
+    fn mirror(trusted_for: Duration) -> Mirror {
+        let json = br#"{ "nodes": [{ "name": "a", "state": ["IDLE"] }] }"#;
+        let list = slurm_rest::node::decode_nodes(json).unwrap();
+        let mirror = Mirror::new(Clock::fixed(Timestamp::UNIX_EPOCH));
+        assert!(mirror.take(&list, Timestamp::UNIX_EPOCH, trusted_for));
+        mirror
+    }
+
+    #[test]
+    fn the_pause_after_a_long_list_does_not_make_it_stale() {
+        for nodes in [4, 300, 7_000, 10_000, 100_000] {
+            for took in [1, 6, 10, 19].map(Duration::from_secs) {
+                let pause = pause(took, nodes);
+                let mirror = mirror(trusted_for(took, pause));
+                // The next answer takes as long as this one.
+                let next = took + pause + took;
+                let mirror = at(mirror, next);
+                assert!(mirror.slurm().is_known(), "{nodes} nodes, {took:?} and {pause:?}");
+                let mirror = at(mirror, next + STALE);
+                assert!(!mirror.slurm().is_known(), "the next answer never came");
+            }
+        }
+    }
+
+    #[test]
+    fn a_failed_request_ends_the_trust_that_was_for_the_pause() {
+        let mirror = mirror(trusted_for(Duration::from_secs(6), LONGEST_PAUSE));
+        let mirror = at(mirror, STALE + PERIOD);
+        assert!(mirror.slurm().is_known());
+        assert!(mirror.fail("connection refused".to_owned()));
+        let why = "connection refused".to_owned();
+        assert_eq!(mirror.slurm(), Slurm::Unknown { why });
+        assert!(mirror.confirm(mirror.clock.now(), trusted_for(PERIOD, PERIOD)));
+        assert!(mirror.slurm().is_known());
     }
 }

@@ -2,11 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Service;
 use keelson_api::{Controller, RestApi};
-use keelson_runtime::{Clock, Key, ReconcileError, Requeue, Retry, apply::Writer, contents};
+use keelson_runtime::{Clock, Key, ReconcileError, Requeue, Retry, apply::Writer, contents, run::chain};
 use kube::ResourceExt;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use secrecy::SecretSlice;
 use slurm_rest::{Client, Credentials, OnCall, Options, token::Signer};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -15,11 +16,10 @@ use url::Url;
 use super::{
     connection::Connection,
     control::Control,
-    facts::Slurm,
-    jobs::{Jobs, WorkByNode},
+    facts::{JobReading, Slurm},
     mirror::Mirror,
 };
-use crate::{caches::CONTROLLER, context::Context, problem::Problem, secrets};
+use crate::{anchor, caches::CONTROLLER, context::Context, problem::Problem, secrets};
 
 /// Who we are to Slurm.
 const USER: &str = "slurm";
@@ -29,9 +29,10 @@ struct Entry {
     endpoint: Url,
     signer: Arc<Signer>,
     connection: Connection,
-    jobs: Arc<Jobs>,
     mirror: Arc<Mirror>,
     stop: CancellationToken,
+    /// When slurmctld was last asked to register with slurmdbd, or first could have been.
+    registers: Mutex<Option<Timestamp>>,
 }
 
 /// The Slurm clusters that can be asked, by the Controller that stands for each.
@@ -103,14 +104,21 @@ impl Mirrors {
         }
     }
 
-    /// What jobs do with the nodes, asked now; `None` when nobody answers.
-    pub async fn work(&self, controller: &Key) -> Option<WorkByNode> {
-        let (jobs, client) = {
-            let entries = self.entries.read();
-            let entry = entries.get(controller)?;
-            (Arc::clone(&entry.jobs), entry.connection.client.clone())
+    /// What jobs do with the nodes, asked now.
+    pub async fn jobs(&self, controller: &Key) -> JobReading {
+        let connection = self
+            .entries
+            .read()
+            .get(controller)
+            .map(|entry| entry.connection.clone());
+        let Some(connection) = connection else {
+            return JobReading::NotAsked;
         };
-        jobs.work(&client).await.ok()
+        let now = self.clock.now();
+        match connection.jobs.read(&connection.client, now).await {
+            Ok(list) => JobReading::Read(list),
+            Err(error) => JobReading::Failed { why: chain(&error) },
+        }
     }
 
     /// Whom to ask what is kept nowhere.
@@ -119,6 +127,25 @@ impl Mirrors {
             .read()
             .get(controller)
             .map(|entry| entry.connection.client.clone())
+    }
+
+    /// Whom to ask to register with slurmdbd, at most once in this time and not at once: slurmctld may be about to.
+    pub fn registers(&self, controller: &Key, now: Timestamp, between: SignedDuration) -> Option<Client> {
+        let entries = self.entries.read();
+        let entry = entries.get(controller)?;
+        let mut last = entry.registers.lock();
+        let due = last.is_some_and(|last| now.duration_since(last) >= between);
+        if due || last.is_none() {
+            *last = Some(now);
+        }
+        due.then(|| entry.connection.client.clone())
+    }
+
+    /// Whether a node's place in the topology can be changed, as far as is known.
+    pub fn places_nodes(&self, controller: &Key) -> bool {
+        let entries = self.entries.read();
+        let entry = entries.get(controller);
+        entry.is_none_or(|entry| entry.connection.client.places_nodes())
     }
 
     /// Whom to ask for changes.
@@ -188,14 +215,46 @@ async fn wanted(
         Ok(key) => SecretSlice::from(key.to_vec()),
         Err(problem) => return Ok(Err(problem)),
     };
-    let url = restapi.url();
+    let service = context
+        .caches
+        .services
+        .get(&Key::new(&namespace, restapi.restapi_name()));
+    if let Err(problem) = leads_to(service.as_deref(), &restapi) {
+        return Ok(Err(problem));
+    }
+    let url = restapi.absolute_url(&context.settings.cluster_domain);
     Ok(Url::parse(&url)
         .map(|url| (url, key))
         .map_err(|_| Problem::invalid(format!("{url} is not an address"))))
 }
 
+/// Whether a token may be sent to this Service: it must be there, be the RestApi's, and lead to pods.
+fn leads_to(service: Option<&Service>, restapi: &RestApi) -> Result<(), Problem> {
+    let name = restapi.restapi_name();
+    let Some(service) = service else {
+        return Err(Problem::missing(format!("Service {name} does not exist yet")));
+    };
+    let owned = service.owner_references().iter().any(|owner| {
+        let own = owner.kind == "RestApi" && owner.name == restapi.name_any();
+        // The garbage collector takes the reference to a RestApi that is deleted in the foreground away.
+        own || (owner.kind == "ConfigMap" && owner.name == anchor::name(restapi))
+    });
+    if !owned {
+        return Err(Problem::missing(format!(
+            "Service {name} does not belong to the RestApi: rename it"
+        )));
+    }
+    let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    if kind == Some("ExternalName") {
+        return Err(Problem::invalid(format!(
+            "Service {name} is of type ExternalName and leads elsewhere: delete it, and it is made anew"
+        )));
+    }
+    Ok(())
+}
+
 /// The oldest counts, so that a second RestApi changes nothing.
-fn age(restapi: &RestApi) -> (Option<jiff::Timestamp>, String) {
+fn age(restapi: &RestApi) -> (Option<Timestamp>, String) {
     (
         restapi.creation_timestamp().map(|time| time.0),
         restapi.name_any(),
@@ -222,6 +281,7 @@ fn connect(context: &Context, key: &Key, endpoint: Url, jwt_key: SecretSlice<u8>
     ));
     let options = Options {
         on_call: Some(mirrors.on_call.clone()),
+        max_answer: context.settings.slurm_max_answer,
         ..Options::new(endpoint.clone(), Credentials::Signer(Arc::clone(&signer)))
     };
     let client = Client::new(options).map_err(|source| Error::Client {
@@ -243,11 +303,43 @@ fn connect(context: &Context, key: &Key, endpoint: Url, jwt_key: SecretSlice<u8>
             client,
             clock,
             mirror: Arc::clone(&mirror),
+            jobs: Arc::default(),
         },
-        jobs: Arc::default(),
         mirror,
         stop,
+        registers: Mutex::default(),
     };
     mirrors.entries.write().insert(key.clone(), entry);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::not_there(None, Some("does not exist yet"))]
+    #[case::somebody_elses(Some(json!({ "metadata": {}, "spec": {} })), Some("does not belong to the RestApi"))]
+    #[case::elsewhere(Some(json!({ "metadata": { "ownerReferences": [OWNER_JSON.clone()] },
+        "spec": { "type": "ExternalName", "externalName": "example.org" } })), Some("ExternalName"))]
+    #[case::ours(Some(json!({ "metadata": { "ownerReferences": [OWNER_JSON.clone()] }, "spec": {} })), None)]
+    fn a_token_goes_to_our_own_service_only(#[case] service: Option<Value>, #[case] expected: Option<&str>) {
+        let mut restapi = RestApi::default();
+        restapi.metadata.name = Some("slurm".into());
+        let service = service.map(|service| serde_json::from_value::<Service>(service).unwrap());
+        let found = leads_to(service.as_ref(), &restapi)
+            .err()
+            .map(|problem| problem.message);
+        match (&found, expected) {
+            (Some(found), Some(expected)) => assert!(found.contains(expected), "{found}"),
+            (found, expected) => assert_eq!(found.as_deref(), expected),
+        }
+    }
+
+    static OWNER_JSON: std::sync::LazyLock<Value> = std::sync::LazyLock::new(
+        || json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "RestApi", "name": "slurm", "uid": "u" }),
+    );
 }

@@ -5,7 +5,7 @@ trap 'exit 1' INT HUP
 if [ ! -p "$SOCKET" ]; then
     mkdir -p "${SOCKET%/*}"
     rm -f "$SOCKET"
-    mkfifo -m 777 "$SOCKET"
+    mkfifo -m 600 "$SOCKET"
 fi
 # Each writer's end of file ends cat; wait in the background so that TERM is not held up by it.
 while :; do

@@ -13,6 +13,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
 };
 use keelson_api::{Accounting, Controller, NodeSet};
+use keelson_runtime::optional::Installed;
 use serde_json::{Value, json};
 
 use super::{
@@ -23,7 +24,7 @@ use super::{
     validate::{self, Validated},
 };
 
-use crate::problem::Problem;
+use crate::{fingerprints::HashKey, problem::Problem};
 
 fn secret(key: &str) -> Arc<Secret> {
     Arc::new(Secret {
@@ -65,7 +66,7 @@ fn nodeset(name: &str, spec: Value) -> Arc<NodeSet> {
     Arc::new(serde_json::from_value(object).unwrap())
 }
 
-fn observed(spec: Value) -> Observed {
+pub(super) fn observed(spec: Value) -> Observed {
     Observed {
         controller: Arc::new(controller(spec)),
         accounting: None,
@@ -79,11 +80,15 @@ fn observed(spec: Value) -> Observed {
                 json!({ "template": { "spec": { "hostname": "a-" } } }),
             ),
         ],
+        rivals: vec![],
         slurm_key: Some(secret("slurm.key")),
         jwt_key: Some(secret("jwt.key")),
+        hash_key: Some(HashKey::for_tests()),
         config_maps: BTreeMap::new(),
         claim: None,
         kubernetes_nodes: 0,
+        slurm_nodes: 0,
+        monitoring: Installed::default(),
         live: Live::default(),
     }
 }
@@ -97,6 +102,10 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
     };
     configuration.restart_hash = Some("restart".into());
     let findings = rendered.findings;
+    let notes = match &validated {
+        Validated::Internal(internal) => internal.notes.clone(),
+        Validated::External(_) => vec![],
+    };
     Ok((
         validated,
         Chosen {
@@ -105,11 +114,14 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
             rolled_hash: Some("restart".into()),
             expected: Expected {
                 config: "hash".into(),
-                jwt_key: String::new(),
+                jwt_key: None,
             },
             findings,
+            notes,
+            origins: BTreeMap::new(),
             waiting: vec![],
             held: None,
+            accounting_waits: false,
         },
     ))
 }
@@ -188,6 +200,31 @@ fn with_everything_that_a_user_may_change() {
 }
 
 #[test]
+fn a_service_monitor_takes_over_what_the_user_wrote() {
+    let monitor = |metrics: Value| children(&observed(metrics)).unwrap().monitor;
+    let plain = json!({ "metrics": { "enabled": true, "serviceMonitor": { "enabled": true } } });
+    insta::assert_yaml_snapshot!("service-monitor", monitor(plain).unwrap().value);
+    let full = json!({ "metrics": { "enabled": true, "serviceMonitor": {
+        "enabled": true,
+        "labels": { "release": "prometheus", "app.kubernetes.io/name": "mine" },
+        "annotations": { "note": "x" },
+        "interval": "30s",
+        "scrapeTimeout": "25s",
+        "endpoints": [{ "path": "/metrics/jobs" }, { "path": "/metrics/nodes", "interval": "1m", "scrapeTimeout": "50s" }],
+    } } });
+    insta::assert_yaml_snapshot!("full-service-monitor", monitor(full).unwrap().value);
+    for off in [
+        json!({ "metrics": { "enabled": false, "serviceMonitor": { "enabled": true } } }),
+        json!({ "metrics": { "enabled": true, "serviceMonitor": { "enabled": false } } }),
+        json!({ "metrics": { "enabled": true } }),
+        json!({ "metrics": { "enabled": true, "serviceMonitor": { "enabled": true } },
+            "external": true, "externalConfig": { "host": "h", "port": 1 } }),
+    ] {
+        assert!(monitor(off.clone()).is_none(), "{off}");
+    }
+}
+
+#[test]
 fn with_backups_clients_get_every_host_and_no_single_address() {
     let observed = observed(json!({
         "ha": { "enabled": true, "backups": 2 },
@@ -210,6 +247,24 @@ fn with_backups_clients_get_every_host_and_no_single_address() {
     assert_eq!(
         set.pointer("/spec/template/spec/containers/0/readinessProbe/httpGet/path"),
         Some(&json!("/livez"))
+    );
+}
+
+#[test]
+fn backups_need_a_claim_that_many_nodes_can_write() {
+    let mut observed = observed(json!({
+        "ha": { "enabled": true },
+        "persistence": { "enabled": true, "existingClaim": "shared" },
+    }));
+    let mut with = |modes: &[&str]| {
+        let claim = json!({ "spec": { "accessModes": modes } });
+        observed.claim = Some(Arc::new(serde_json::from_value(claim).unwrap()));
+        children(&observed).map(drop).map_err(|problem| problem.message)
+    };
+    assert_eq!(with(&["ReadWriteMany"]), Ok(()));
+    assert_eq!(
+        with(&["ReadWriteOnce"]).unwrap_err(),
+        "high availability needs a ReadWriteMany claim, shared has ReadWriteOnce"
     );
 }
 
@@ -338,6 +393,32 @@ fn job_records_go_where_the_accounting_says() {
 }
 
 #[test]
+fn pods_from_before_keep_the_plain_hash_of_a_key_that_has_not_changed() {
+    let hash_of = |observed: &Observed| {
+        let set = children(observed).unwrap().daemon.unwrap().stateful_set.value;
+        let path = "/spec/template/metadata/annotations/slinky.slurm.net~1slurm-key-hash";
+        set.pointer(path).unwrap().as_str().unwrap().to_owned()
+    };
+    let mut observed = observed(json!({}));
+    let plain = crate::children::checksum::of_bytes(b"secret");
+    assert_ne!(hash_of(&observed), plain, "a new cluster has no plain hash");
+    let running = |hash: &str| {
+        let annotations = json!({ "slinky.slurm.net/slurm-key-hash": hash });
+        let set = json!({ "spec": { "selector": {}, "serviceName": "", "template": { "metadata": { "annotations": annotations } } } });
+        Some(Arc::new(serde_json::from_value(set).unwrap()))
+    };
+    observed.live.stateful_set = running(&plain);
+    assert_eq!(hash_of(&observed), plain);
+    observed.live.stateful_set = running("of another key");
+    assert_eq!(hash_of(&observed).len(), 64);
+    assert_ne!(
+        hash_of(&observed),
+        plain,
+        "with another key they are replaced anyway"
+    );
+}
+
+#[test]
 fn pods_that_are_replaced_anyway_need_no_restart_of_their_own() {
     let hash_of = |observed: &Observed, running: &str| {
         let (validated, mut chosen) = chosen(observed).unwrap();
@@ -368,4 +449,21 @@ fn pods_that_are_replaced_anyway_need_no_restart_of_their_own() {
         "restart",
         "the image is another one"
     );
+}
+
+#[test]
+fn slurmctld_has_room_for_the_nodes_that_it_knows_and_keeps_it() {
+    let room = |observed: &Observed| match validate::validate(observed).unwrap() {
+        Validated::Internal(internal) => slurm_conf::sizing::max_node_count(internal.conf.nodes),
+        Validated::External(_) => 0,
+    };
+    let mut observed = observed(json!({}));
+    assert_eq!(room(&observed), 1_024);
+    observed.slurm_nodes = 600;
+    assert_eq!(room(&observed), 4_096);
+    // Slurm does not answer: what it knows is not forgotten.
+    observed.slurm_nodes = 0;
+    let published = json!({ "data": { "slurm.conf": "ClusterName=c\nMaxNodeCount=4096\n" } });
+    observed.live.config = Some(Arc::new(serde_json::from_value(published).unwrap()));
+    assert_eq!(room(&observed), 4_096);
 }

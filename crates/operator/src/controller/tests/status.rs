@@ -1,6 +1,7 @@
 //! What a person sees of it.
 
 use jiff::Timestamp;
+use keelson_runtime::optional::Installed;
 use serde_json::json;
 
 use super::{children, chosen, observed};
@@ -8,6 +9,7 @@ use crate::{
     conditions::tests::shown,
     controller::{
         delivery::Delivery,
+        monitor,
         status::{self, Outcome},
     },
     pod_trouble::tests::crashing,
@@ -49,6 +51,8 @@ fn a_starting_controller_is_not_ready() {
     let outcome = Outcome::Published {
         chosen: &chosen,
         delivery: Delivery::Pending,
+        registration: None,
+        monitor: None,
     };
     let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
     insta::assert_yaml_snapshot!("starting-status", status);
@@ -62,6 +66,8 @@ fn a_slurmctld_that_ends_is_quoted() {
     let outcome = Outcome::Published {
         chosen: &chosen,
         delivery: Delivery::Refused("slurmctld ended with status 1".into()),
+        registration: None,
+        monitor: None,
     };
     let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
     let [holds, reason, message] = shown(&status.conditions, "Degraded");
@@ -74,6 +80,34 @@ fn a_slurmctld_that_ends_is_quoted() {
 }
 
 #[test]
+fn a_service_monitor_that_cannot_be_made_is_told_last() {
+    let asked = json!({ "metrics": { "enabled": true, "serviceMonitor": { "enabled": true } } });
+    let observed = observed(asked);
+    let (_, chosen) = chosen(&observed).unwrap();
+    let problem = |installed| monitor::missing_kind(&observed.controller, installed);
+    assert_eq!(problem(Installed::Unknown), None, "nobody has looked yet");
+    assert_eq!(problem(Installed::Yes), None);
+    let shows = |delivery| {
+        let monitor = problem(Installed::No);
+        let outcome = Outcome::Published {
+            chosen: &chosen,
+            delivery,
+            monitor,
+            registration: None,
+        };
+        let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
+        shown(&status.conditions, "Degraded").map(str::to_owned)
+    };
+    let [holds, reason, message] = shows(Delivery::Applied);
+    assert_eq!([holds, reason], ["True", "MonitoringUnavailable"]);
+    assert!(
+        message.contains("servicemonitors.monitoring.coreos.com"),
+        "{message}"
+    );
+    assert_eq!(shows(Delivery::Refused("no".into()))[1], "ConfigRefused");
+}
+
+#[test]
 fn a_refused_configuration_is_quoted() {
     let observed = observed(json!({}));
     let (_, chosen) = chosen(&observed).unwrap();
@@ -81,6 +115,8 @@ fn a_refused_configuration_is_quoted() {
     let outcome = Outcome::Published {
         chosen: &chosen,
         delivery,
+        registration: None,
+        monitor: None,
     };
     let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
     insta::assert_yaml_snapshot!("refused-status", status);
@@ -98,6 +134,8 @@ fn a_change_that_waits_is_not_in_use() {
     let outcome = Outcome::Published {
         chosen: &chosen,
         delivery: Delivery::Applied,
+        registration: None,
+        monitor: None,
     };
     let status = status::compute(&observed, &outcome, &Teardown::Not, Timestamp::UNIX_EPOCH);
     for kind in ["ConfigApplied", "Progressing"] {

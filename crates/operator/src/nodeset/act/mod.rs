@@ -1,96 +1,25 @@
-//! Does what was planned. One arm per step, no decisions: what has changed since the plan was made makes a step fail or
-//! do nothing, never do harm.
+//! Does what was planned, no decisions: what has changed since the plan was made makes a step fail or do nothing, never
+//! do harm. Kubernetes and Slurm are behind traits, so that the model of the tests is acted on by this very code.
 
-mod claims;
-mod marks;
-mod pods;
+mod batches;
+mod removal;
 mod slurm;
+mod workers;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
-use keelson_api::NodeSet;
-use keelson_runtime::{
-    Key,
-    apply::{self, Writer},
-};
-use kube::ResourceExt;
+use futures::{StreamExt, stream};
 
-use super::{
-    build::Template,
-    facts::{Plan, PodId},
-};
-use crate::{
-    context::Context,
-    slurm::{
-        control::{self, Control},
-        facts::NodeName,
-    },
-};
+use self::batches::{Batches, Claim, Shown};
+pub use self::workers::{Mark, PodPatch, Spot, StepError, Workers};
+use super::facts::{ClaimOwner, Plan, PodId};
+use crate::slurm::{control::Control, facts::NodeName};
 
 /// Calls to the API server at the same time.
-const AT_ONCE: usize = 32;
-
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    #[error("cannot create pod {pod}")]
-    Create {
-        pod: String,
-        #[source]
-        source: apply::Error,
-    },
-    #[error("cannot change pod {pod}")]
-    Patch {
-        pod: String,
-        #[source]
-        source: apply::Error,
-    },
-    #[error("cannot delete pod {pod}")]
-    Delete {
-        pod: String,
-        #[source]
-        source: apply::Error,
-    },
-    #[error("cannot change {nodes} nodes in Slurm")]
-    Slurm {
-        nodes: usize,
-        #[source]
-        source: control::Error,
-    },
-    #[error("cannot end {jobs} jobs")]
-    Jobs {
-        jobs: usize,
-        #[source]
-        source: control::Error,
-    },
-    #[error("cannot ask Slurm about node {node}")]
-    Ask {
-        node: NodeName,
-        #[source]
-        source: control::Error,
-    },
-    #[error("node {node} changed while it was to be renewed; its record and pod stay for now")]
-    NotRenewed { node: NodeName },
-    #[error("cannot create claim {claim}")]
-    CreateClaim {
-        claim: String,
-        #[source]
-        source: apply::Error,
-    },
-    #[error("cannot change the owner of claim {claim}")]
-    OwnClaim {
-        claim: String,
-        #[source]
-        source: apply::Error,
-    },
-    #[error("claim {claim} of a former worker is being deleted; its successor waits")]
-    ClaimGoing { claim: String },
-    #[error("worker {pod} cannot be built: {why}")]
-    NoTemplate { pod: String, why: String },
-}
+pub const AT_ONCE: usize = 32;
 
 /// A few of them by name, for a person.
-fn listed(names: &[impl ToString]) -> String {
+pub fn listed(names: &[impl ToString]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = names.iter().take(SHOWN).map(ToString::to_string).collect();
     let shown = shown.join(", ");
@@ -103,69 +32,116 @@ fn listed(names: &[impl ToString]) -> String {
 /// What came of a plan.
 #[derive(Debug, Default)]
 pub struct Acted {
-    pub done: usize,
     pub failures: Vec<StepError>,
+    /// Records that Slurm did not delete, with its words.
+    pub refused: Vec<(NodeName, String)>,
 }
 
 impl Acted {
-    fn take(&mut self, results: Vec<Result<(), StepError>>) {
-        for result in results {
-            match result {
-                Ok(()) => self.done += 1,
-                Err(error) => self.failures.push(error),
-            }
-        }
+    fn take(&mut self, results: impl IntoIterator<Item = Result<(), StepError>>) {
+        self.failures.extend(results.into_iter().filter_map(Result::err));
     }
 }
 
 /// What a plan is carried out with.
+#[derive(Clone, Copy)]
 pub struct Act<'a> {
-    pub context: &'a Context,
-    pub writer: &'a Writer,
-    pub nodeset: &'a NodeSet,
-    /// Absent when workers cannot be built now; then none is created.
-    pub template: Result<&'a Template, String>,
-    /// What workers made now are marked with.
-    pub revision: &'a str,
-    pub slurm: Option<Arc<dyn Control>>,
+    pub workers: &'a dyn Workers,
+    /// Absent while nobody can be asked.
+    pub slurm: Option<&'a dyn Control>,
 }
 
 impl std::fmt::Debug for Act<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Act")
-            .field("nodeset", &self.nodeset.name_any())
-            .finish_non_exhaustive()
+        f.debug_struct("Act").finish_non_exhaustive()
     }
 }
+
 impl Act<'_> {
     /// First what must be written down before Slurm is called, then Slurm, then pods.
     pub async fn run(&self, plan: &Plan) -> Acted {
+        let Batches {
+            patches,
+            claims,
+            changes,
+            requeues,
+            cancels,
+            shown,
+            removals,
+            prunes,
+            spots,
+        } = Batches::of(&plan.steps);
         let mut acted = Acted::default();
-        let (patched, held) = self.patch(&plan.steps).await;
-        acted.take(patched);
-        let (owned, kept) = self.own_claims(&plan.steps).await;
-        acted.take(owned);
-        acted.take(self.change_slurm(&plan.steps, &held).await);
-        acted.take(self.show_conditions(&plan.steps).await);
-        acted.take(self.remove(&plan.steps, &kept).await);
-        acted.take(self.create(&plan.steps).await);
+        let held = self.patch(patches, &mut acted).await;
+        let kept = self.own_claims(claims, &mut acted).await;
+        if let Some(slurm) = self.slurm {
+            acted.take(self.change_nodes(slurm, changes, &held).await);
+            acted.take(self.end_jobs(slurm, &requeues, &cancels).await);
+        }
+        acted.take(self.show(shown).await);
+        self.remove(removals, &kept, &mut acted).await;
+        self.prune(prunes, &mut acted).await;
+        acted.take(self.create(spots).await);
+        // Calls come back in any order; what is told of them must not change from one look to the next.
+        acted.failures.sort_by_cached_key(ToString::to_string);
+        acted.refused.sort();
         acted
     }
 
-    fn here(&self, name: &str) -> Key {
-        Key::new(self.nodeset.namespace().unwrap_or_default(), name)
+    /// One patch per pod. Tells which Slurm nodes must not be changed, because what is intended could not be written.
+    async fn patch(&self, patches: BTreeMap<PodId, PodPatch>, acted: &mut Acted) -> Vec<NodeName> {
+        let results: Vec<(PodId, Result<bool, StepError>)> = stream::iter(patches)
+            .map(|(id, patch)| async move {
+                let result = self.workers.patch(&id, &patch).await;
+                (id, result)
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let mut held = Vec::new();
+        for (id, result) in results {
+            if !matches!(result, Ok(true)) {
+                held.extend(self.workers.look(&id).map(|pod| pod.node));
+            }
+            acted.take([result.map(drop)]);
+        }
+        held
     }
 
-    fn pod(&self, id: &PodId) -> Option<Arc<Pod>> {
-        self.context
-            .caches
-            .pods
-            .get(&self.here(&id.name))
-            .filter(|pod| pod.uid().as_deref() == Some(&id.uid))
+    /// Tells which pods must not go, because their claims would be left behind against the user's will.
+    async fn own_claims(&self, claims: Vec<Claim>, acted: &mut Acted) -> Vec<PodId> {
+        let mut kept = Vec::new();
+        for Claim { pod, name, owner } in claims {
+            let result = self.workers.own_claim(&pod, &name, &owner).await;
+            if result.is_err() && owner == ClaimOwner::Pod(pod.clone()) {
+                kept.push(pod);
+            }
+            acted.take([result]);
+        }
+        kept
     }
 
-    /// Lets the next look see the answer to our own write.
-    fn remember(&self, pod: Pod) {
-        self.context.caches.pods.upsert(pod);
+    async fn show(&self, shown: Vec<Shown>) -> Vec<Result<(), StepError>> {
+        stream::iter(shown)
+            .map(|Shown { pod, set, drop }| async move { self.workers.show(&pod, &set, &drop).await })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await
+    }
+
+    async fn create(&self, spots: Vec<Spot>) -> Vec<Result<(), StepError>> {
+        let results: Vec<Result<Option<String>, StepError>> = stream::iter(spots)
+            .map(|spot| async move { self.workers.create(&spot).await })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let mut created: Vec<&String> = results.iter().flatten().flatten().collect();
+        created.sort();
+        if !created.is_empty() {
+            let note = format!("created pods {}", listed(&created));
+            self.workers
+                .note(keelson_api::well_known::event::SUCCESSFUL_CREATE, note);
+        }
+        results.into_iter().map(|result| result.map(drop)).collect()
     }
 }

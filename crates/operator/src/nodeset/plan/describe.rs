@@ -8,7 +8,7 @@ use slurm_rest::node::{NodeBase, NodeFlag};
 
 use super::Draft;
 use crate::{
-    nodeset::facts::{MachineFacts, PodFacts, Step},
+    nodeset::facts::{MachineFacts, PodFacts, Start, Step},
     slurm::facts::{NodeName, SlurmNode},
 };
 
@@ -36,23 +36,28 @@ impl Draft<'_> {
                 .as_ref()
                 .and_then(|name| self.observed.machines.get(name));
             if let Some(machine) = machine {
-                if machine.topology != pod.topology {
+                let moved = machine.topology != pod.topology;
+                if moved {
                     self.plan.steps.push(Step::Topology {
                         pod: pod.id(),
                         topology: machine.topology.clone(),
                     });
                 }
                 if let Some(node) = node {
-                    self.plan.steps.extend(place(&pod.node, machine, pod, node));
+                    // An API without a word for it is tried once for each change, so that a person hears why nothing happens.
+                    let placed = place(&pod.node, machine, pod, node);
+                    self.plan
+                        .steps
+                        .extend(placed.filter(|_| self.set.places_nodes || moved));
                     self.plan.steps.extend(features(&pod.node, machine, node));
                 }
             }
             // Before slurmd has run in it, what Slurm says is about the worker that had the name before.
-            let own = node.filter(|_| pod.started);
+            let own = node.filter(|_| pod.start == Start::Yes);
             match own.map(|node| show_state(pod, node, now, starting)) {
                 Some(Show::Now(step)) => self.plan.steps.push(step),
                 Some(Show::Later(left)) => {
-                    self.plan.look_again = Some(self.plan.look_again.map_or(left, |known| known.min(left)));
+                    self.plan.look_within(left);
                 }
                 Some(Show::Shown) | None => {}
             }

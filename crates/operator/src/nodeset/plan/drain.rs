@@ -1,14 +1,17 @@
 //! Which Slurm nodes take no new jobs, and which pods nobody may evict.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use keelson_api::well_known::slurm::REASON_PREFIX;
 
-use super::{Draft, Worker};
+use super::{Draft, Worker, remove::serves};
 use crate::{
     nodeset::facts::{Cause, Phase, PodFacts, Step},
     slurm::facts::{NodeName, SlurmNode},
 };
+
+/// How often it is looked whether the last job on a drained node has ended.
+pub(super) const JOBS_END: Duration = Duration::from_secs(10);
 
 impl Draft<'_> {
     /// Drains what has a cause to be drained; undoes a drain of ours whose cause is over.
@@ -38,12 +41,13 @@ impl Draft<'_> {
                     });
                 }
                 None if wanted.contains(&name) => {}
-                None if is_back(worker.facts, node) && node.reason_is_ours() => {
-                    if node.draining() {
-                        self.plan.steps.push(Step::Undrain { node: name });
-                    } else if node.down() {
-                        self.plan.steps.push(Step::Resume { node: name });
-                    }
+                None if self.set.key_rollover || !is_back(worker.facts, node) => {}
+                None if node.draining() && node.reason_is_ours() => {
+                    self.plan.steps.push(Step::Undrain { node: name });
+                }
+                // Without ReturnToService slurmctld leaves a node down whose slurmd was silent and is back.
+                None if !node.draining() && node.down() && (node.reason_is_ours() || node.was_silent()) => {
+                    self.plan.steps.push(Step::Resume { node: name });
                 }
                 Some(_) | None => {}
             }
@@ -90,10 +94,12 @@ impl Draft<'_> {
             let pod = worker.facts;
             // What goes back to work in this plan is protected before the first job can start on it.
             let returning = returning.contains(&pod.node);
-            let drained = self
-                .slurm()
-                .node(&pod.node)
-                .is_some_and(|node| node.drained() && !node.outdated);
+            let node = self.slurm().node(&pod.node);
+            let drained = node.is_some_and(SlurmNode::proven_drained);
+            if pod.protected && node.is_some_and(|node| node.draining() && !node.outdated) && !drained {
+                // A suspended job may end without a change of its node.
+                self.plan.look_within(JOBS_END);
+            }
             let wanted = self.set.protect && (returning || !drained);
             if wanted != pod.protected && pod.phase != Phase::Ended {
                 self.plan.steps.push(Step::Protect {
@@ -107,6 +113,5 @@ impl Draft<'_> {
 
 /// Whether the node is served by this pod, so that a drain that made way for it has done its work.
 fn is_back(pod: &PodFacts, node: &SlurmNode) -> bool {
-    let serves = node.registered.is_some_and(|since| since >= pod.created);
-    serves && pod.ready_since.is_some() && node.state.is_responding()
+    serves(pod, node) && pod.ready_since.is_some() && node.state.is_responding()
 }

@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::Timestamp;
+use keelson_api::nodeset::DrainTimeoutAction;
 
 use super::{
-    model::{Event, World},
+    model::{Cascade, Event, Unseen, World},
     tests::at,
 };
-use crate::nodeset::facts::Step;
+use crate::nodeset::facts::{Leaving, Start, Step};
 
 /// What may happen, and how many things in a row. A search that sees few states proves nothing.
 fn explore(start: &World, events: &[Event], depth: usize, at_least: usize) {
@@ -52,6 +53,7 @@ fn canonical(world: &World) -> String {
         instants.insert(pod.created);
         instants.extend(pod.ready_since);
         instants.extend(pod.intent.as_ref().map(|intent| intent.since));
+        instants.extend(pod.registered_before);
     }
     instants.extend(world.records.values().filter_map(|record| record.registered));
     for node in world.seen.iter().flat_map(|seen| seen.values()) {
@@ -64,6 +66,7 @@ fn canonical(world: &World) -> String {
     for pod in world.pods.values_mut() {
         pod.created = place(pod.created);
         pod.ready_since = pod.ready_since.map(place);
+        pod.registered_before = pod.registered_before.map(place);
         if let Some(intent) = &mut pod.intent {
             intent.since = place(intent.since);
         }
@@ -75,9 +78,26 @@ fn canonical(world: &World) -> String {
         node.read_at = place(node.read_at);
         node.registered = node.registered.map(place);
     }
+    for record in world.records.values_mut() {
+        // Which task it is makes no difference.
+        record.jobs.iter_mut().for_each(|job| job.task = 0);
+    }
+    let World {
+        set,
+        pods,
+        records,
+        machines,
+        seen,
+        silent,
+        jobs_fail,
+        forgotten,
+        unseen,
+        late,
+        ..
+    } = &world;
+    let unseen: Vec<_> = unseen.values().collect();
     format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
-        world.set, world.pods, world.records, world.forgotten, world.machines, world.seen, world.late
+        "{set:?} {pods:?} {records:?} {forgotten:?} {machines:?} {seen:?} {silent} {jobs_fail} {unseen:?} {late:?}"
     )
 }
 
@@ -165,7 +185,7 @@ fn a_worker_that_starts_again_and_again_loses_no_job_in_every_order_of_events() 
     unborn.seen = Some(BTreeMap::new());
     for pod in unborn.pods.values_mut() {
         pod.phase = crate::nodeset::facts::Phase::Pending;
-        pod.started = false;
+        pod.start = Start::Never;
         pod.running = false;
         pod.ready_since = None;
         pod.conditions = BTreeMap::new();
@@ -194,8 +214,85 @@ fn a_removal_that_comes_late_is_stopped_by_what_slurm_says_then() {
             start.happens(&event);
         }
         let goes = |step: &Step| matches!(step, Step::Retire { .. } | Step::Replace { .. });
-        let late = start.late.as_ref().map(|(steps, _)| steps);
+        let late = start.late.as_ref().map(|(plan, _)| &plan.steps);
         assert!(late.into_iter().flatten().any(goes), "{:?}", start.late);
         explore(&start, &events, depth(4), 100);
     }
+}
+
+#[test]
+fn a_suspended_or_hidden_job_is_never_lost_in_every_order_of_events() {
+    let events = [
+        Event::Scale(1),
+        Event::Edit,
+        Event::JobStarts(0),
+        Event::JobStarts(1),
+        Event::Suspend(0),
+        Event::Suspend(1),
+        Event::JobsFail,
+        Event::Settle,
+        Event::LookOnly,
+        Event::ActLate,
+        ACT,
+        KILLED,
+    ];
+    explore(&at_work(), &events, depth(6), 1_000);
+}
+
+#[test]
+fn a_worker_that_starts_unseen_is_asked_for_in_every_order_of_events() {
+    let events = [
+        Event::Scale(1),
+        Event::Scale(3),
+        Event::StartsUnseen(2, Unseen::Bound),
+        Event::StartsUnseen(2, Unseen::Started),
+        Event::JobStarts(2),
+        Event::JobStarts(0),
+        Event::Settle,
+        Event::SlurmSilent,
+        Event::LookOnly,
+        Event::ActLate,
+        ACT,
+        KILLED,
+    ];
+    explore(&at_work(), &events, depth(6), 1_000);
+}
+
+#[test]
+fn a_deletion_in_any_mode_loses_no_job_in_every_order_of_events() {
+    let events = [
+        Event::Delete(Cascade::Background),
+        Event::Delete(Cascade::Foreground),
+        Event::Delete(Cascade::Orphan),
+        Event::Recreate,
+        Event::JobStarts(0),
+        Event::JobStarts(1),
+        Event::JobsEnd(0),
+        Event::OnTimeout(DrainTimeoutAction::Requeue),
+        Event::Settle,
+        Event::SlurmSilent,
+        ACT,
+        KILLED,
+    ];
+    explore(&at_work(), &events, depth(6), 1_000);
+}
+
+#[test]
+fn workers_that_are_left_alone_stay_as_they_are() {
+    let mut world = at_work();
+    for event in [
+        Event::JobStarts(0),
+        Event::Delete(Cascade::Orphan),
+        ACT,
+        Event::Settle,
+        ACT,
+    ] {
+        world.happens(&event);
+    }
+    assert_eq!(world.set.leaving, Leaving::Orphan);
+    assert_eq!(world.pods.len(), 2);
+    assert!(world.records.values().all(|record| !record.drain));
+    world.happens(&Event::Recreate);
+    world.happens(&ACT);
+    assert!(world.pods.values().all(|pod| !pod.orphan && pod.intent.is_none()));
 }

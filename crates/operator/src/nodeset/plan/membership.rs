@@ -8,7 +8,7 @@ use std::{
 use keelson_api::nodeset::ScalingMode;
 
 use super::{AT_A_TIME, Draft, Worker, order::rank};
-use crate::nodeset::facts::{Cause, Fit, Phase, PodFacts, Step};
+use crate::nodeset::facts::{Cause, Fit, Observed, Phase, PodFacts, Step};
 
 impl Draft<'_> {
     /// Workers for which there is no place leave; whoever is wanted again stays.
@@ -33,11 +33,10 @@ impl Draft<'_> {
         own.sort_by_cached_key(|worker| (!worker.leaves_for_good(), rank(worker.facts, slurm)));
         for (position, worker) in own.into_iter().enumerate() {
             let nowhere = |machine: &String| !machines.get(machine).is_some_and(|facts| facts.fit != Fit::No);
-            let pinned_nowhere = !worker.facts.started
-                && worker.facts.machine.is_none()
-                && worker.facts.target.as_ref().is_some_and(nowhere);
+            let pinned_nowhere =
+                worker.facts.machine.is_none() && worker.facts.target.as_ref().is_some_and(nowhere);
             // Who has least to lose is known only while Slurm answers; before, a choice would be a guess that stays.
-            let informed = slurm.is_known() || !worker.facts.started || worker.leaves_for_good();
+            let informed = slurm.is_known() || worker.facts.is_empty() || worker.leaves_for_good();
             if position < surplus {
                 if informed {
                     worker.intend(Cause::ScaleIn, now);
@@ -87,6 +86,10 @@ impl Draft<'_> {
     }
 
     pub(super) fn create(&mut self) {
+        // A worker that registers takes jobs at once.
+        if self.set.key_rollover {
+            return;
+        }
         let steps = match self.set.mode {
             ScalingMode::StatefulSet => self.missing_ordinals(),
             ScalingMode::DaemonSet => self.missing_machines(),
@@ -103,7 +106,7 @@ impl Draft<'_> {
         });
         // Whoever mistyped a number must not wait until it is reached.
         if steps.len().min(room) > AT_A_TIME {
-            self.plan.look_again = Some(Duration::ZERO);
+            self.plan.look_within(Duration::ZERO);
         }
         let now = steps.into_iter().take(room.min(AT_A_TIME));
         self.plan.steps.extend(now);
@@ -145,12 +148,16 @@ impl Draft<'_> {
             .iter()
             .filter_map(|pod| pod.target.as_ref())
             .collect();
-        let names: BTreeSet<&String> = self.observed.pods.iter().map(|pod| &pod.node.0).collect();
+        let taken = self.observed.taken.keys().map(|node| &node.0);
+        let mut names: BTreeSet<&String> = self.observed.pods.iter().map(|pod| &pod.node.0).collect();
+        names.extend(taken);
         self.observed
             .machines
             .iter()
             .filter(|(name, machine)| {
-                machine.fit == Fit::Run && !held.contains(name) && !names.contains(&machine.hostname)
+                // Two machines that give their workers one name get one worker, and so does one machine that two NodeSets
+                // claim; `name_conflicts` tells of the other.
+                machine.fit == Fit::Run && !held.contains(name) && names.insert(&machine.hostname)
             })
             .map(|(name, machine)| Step::CreateOn {
                 machine: name.clone(),
@@ -158,4 +165,20 @@ impl Draft<'_> {
             })
             .collect()
     }
+}
+
+/// Machines that give their workers the same name, by that name: only one of them can have a worker.
+pub fn name_conflicts(observed: &Observed) -> BTreeMap<&str, Vec<&str>> {
+    let mut by_name: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    if observed.set.mode == ScalingMode::DaemonSet {
+        for (name, machine) in observed
+            .machines
+            .iter()
+            .filter(|(_, machine)| machine.fit == Fit::Run)
+        {
+            by_name.entry(&machine.hostname).or_default().push(name);
+        }
+    }
+    by_name.retain(|_, machines| machines.len() > 1);
+    by_name
 }

@@ -9,6 +9,7 @@
 
 mod describe;
 mod drain;
+mod leftovers;
 mod membership;
 mod order;
 mod remove;
@@ -17,19 +18,27 @@ mod replace;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use keelson_api::nodeset::ScalingMode;
 
+pub use self::{
+    leftovers::due as leftovers, leftovers::of as records_of_the_gone, membership::name_conflicts,
+    remove::serves,
+};
 use super::{
     claims,
     facts::{Cause, ClaimOwner, Intent, Leaving, Observed, Plan, PodFacts, SetFacts, Step},
 };
-use crate::slurm::facts::Slurm;
+use crate::slurm::facts::{Slurm, SlurmNode};
 
 /// Calls to the API server that one plan asks for of what could go on for long. Then everything is looked at again.
 const AT_A_TIME: usize = 200;
 
 pub fn plan(observed: &Observed) -> Plan {
-    if observed.set.paused {
+    if observed.set.leaving == Leaving::Orphan {
         return Plan::default();
+    }
+    if observed.set.paused.is_some() {
+        return hold(observed);
     }
     let mut draft = Draft::new(observed);
     match observed.set.leaving {
@@ -37,19 +46,45 @@ pub fn plan(observed: &Observed) -> Plan {
             draft.choose_leavers();
             draft.choose_replacements();
             draft.create();
+            draft.adoptions();
         }
-        Leaving::Drain | Leaving::Immediately => draft.intend_all(Cause::Deletion),
+        // Who is on the way out adopts nobody: the garbage collector would take the reference away again.
+        Leaving::Drain | Leaving::Immediately | Leaving::Orphan => draft.intend_all(Cause::Deletion),
     }
-    draft.adoptions();
     draft.intentions();
     draft.claims();
     draft.drains();
     draft.removals();
+    draft.overdue_jobs();
+    draft.leftovers();
     draft.deadlines();
     draft.protection();
     draft.descriptions();
     draft.put_off();
     draft.plan
+}
+
+/// What is done while nothing may be changed: workers are kept from being deleted together with their NodeSet.
+pub fn hold(observed: &Observed) -> Plan {
+    let mut draft = Draft::new(observed);
+    if observed.set.leaving == Leaving::No {
+        draft.adoptions();
+    }
+    draft.plan
+}
+
+/// Whether a decision depends on what jobs do, so that their list has to be read.
+pub fn needs_jobs(observed: &Observed) -> bool {
+    let Observed { set, pods, slurm, .. } = observed;
+    let surplus = set.mode == ScalingMode::StatefulSet && pods.len() > observed.desired();
+    let leaves = |pod: &PodFacts| pod.intent.is_some() || pod.revision != set.revision;
+    // Whoever is drained for whatever reason loses its protection when no job is left.
+    let drains = |pod: &PodFacts| set.protect && slurm.node(&pod.node).is_some_and(SlurmNode::draining);
+    set.leaving != Leaving::No
+        || surplus
+        || !set.records.is_empty()
+        || pods.iter().any(|pod| leaves(pod) || drains(pod))
+        || leftovers::due(observed).next().is_some()
 }
 
 /// A pod and what is intended with it, after this plan's own decisions.
@@ -61,7 +96,8 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn intend(&mut self, cause: Cause, now: Timestamp) {
         // An older intent keeps its time: the drain that goes with it is already under way.
-        let since = self.intent.as_ref().map_or(now, |intent| intent.since);
+        let standing = self.intent.as_ref().or(self.facts.intent.as_ref());
+        let since = standing.map_or(now, |intent| intent.since);
         self.intent = Some(Intent { cause, since });
     }
 
@@ -112,8 +148,8 @@ impl<'a> Draft<'a> {
     }
 
     fn adoptions(&mut self) {
-        let orphans = self.workers.iter().filter(|worker| worker.facts.orphan);
-        let steps = orphans.map(|worker| Step::Adopt {
+        let loose = |worker: &&Worker<'_>| worker.facts.orphan || !worker.facts.anchored;
+        let steps = self.workers.iter().filter(loose).map(|worker| Step::Adopt {
             pod: worker.facts.id(),
         });
         self.plan.steps.extend(steps);
@@ -131,7 +167,7 @@ impl<'a> Draft<'a> {
             !tells || told <= AT_A_TIME
         });
         if told > AT_A_TIME {
-            self.plan.look_again = Some(Duration::ZERO);
+            self.plan.look_within(Duration::ZERO);
         }
     }
 

@@ -2,24 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keelson_api::nodeset::ScalingMode;
+use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
 
 use super::plan as plan_of;
 use crate::{
-    nodeset::facts::{Cause, Intent, NextRecord, Observed, Phase, Plan, PodFacts, Step, Strategy},
+    nodeset::facts::{Cause, Intent, NextRecord, Observed, Phase, Plan, PodFacts, Start, Step, Strategy},
     slurm::facts::{Slurm, SlurmNode},
 };
 
 /// Panics with a sentence when a promise is broken.
 pub fn check(observed: &Observed, plan: &Plan) {
     only_our_drains_are_undone(observed, plan);
+    protection_ends_with_the_last_job(observed, plan);
+    records_that_jobs_name_stay(observed, plan);
+    jobs_are_ended_as_the_user_wrote(observed, plan);
     a_record_that_stays_is_noted(observed, plan);
     nobody_goes_without_proof(observed, plan);
     the_budget_holds(observed, plan);
     places_are_taken_once(observed, plan);
     the_busiest_stay(observed, plan);
-    if observed.set.paused {
-        assert_eq!(plan.steps, [], "paused means hands off");
+    if observed.set.paused.is_some() {
+        let adopts = |step: &Step| matches!(step, Step::Adopt { .. });
+        assert!(plan.steps.iter().all(adopts), "paused means hands off");
     }
     let mut shuffled = observed.clone();
     shuffled.pods.reverse();
@@ -33,9 +37,56 @@ pub fn check(observed: &Observed, plan: &Plan) {
 fn only_our_drains_are_undone(observed: &Observed, plan: &Plan) {
     for step in &plan.steps {
         if let Step::Undrain { node } | Step::Resume { node } = step {
-            let ours = observed.slurm.node(node).is_some_and(SlurmNode::reason_is_ours);
+            let silent = matches!(step, Step::Resume { .. })
+                && observed.slurm.node(node).is_some_and(SlurmNode::was_silent);
+            let ours = silent || observed.slurm.node(node).is_some_and(SlurmNode::reason_is_ours);
             assert!(ours, "the drain of {node} is not ours to undo");
         }
+    }
+}
+
+fn protection_ends_with_the_last_job(observed: &Observed, plan: &Plan) {
+    for step in &plan.steps {
+        if let Step::Protect {
+            pod: id,
+            protected: false,
+        } = step
+        {
+            let pod = observed.pods.iter().find(|pod| pod.id() == *id).unwrap();
+            let node = observed.slurm.node(&pod.node).unwrap();
+            let no_job = node.work.as_ref().is_some_and(|work| work.jobs.is_empty());
+            assert!(node.drained() && no_job, "{} lost its protection", pod.name);
+        }
+    }
+}
+
+fn records_that_jobs_name_stay(observed: &Observed, plan: &Plan) {
+    for step in &plan.steps {
+        if let Step::Retire { node, .. } | Step::Prune { node } = step
+            && let Some(known) = observed.slurm.node(node)
+        {
+            let unwanted = known.work.as_ref().is_some_and(|work| work.wanted_by.is_empty());
+            assert!(unwanted, "a pending job names {node}");
+        }
+        if let Step::Prune { node } = step {
+            assert!(
+                observed.pods.iter().all(|pod| pod.node != *node),
+                "{node} has a worker"
+            );
+        }
+    }
+}
+
+fn jobs_are_ended_as_the_user_wrote(observed: &Observed, plan: &Plan) {
+    for step in &plan.steps {
+        let (action, addresses) = match step {
+            Step::RequeueJobs { addresses } => (DrainTimeoutAction::Requeue, addresses),
+            Step::CancelJobs { addresses } => (DrainTimeoutAction::Cancel, addresses),
+            _ => continue,
+        };
+        assert_eq!(observed.set.on_drain_timeout, action);
+        let once: BTreeSet<&String> = addresses.iter().collect();
+        assert_eq!(once.len(), addresses.len(), "a job is asked once: {addresses:?}");
     }
 }
 
@@ -61,23 +112,25 @@ fn nobody_goes_without_proof(observed: &Observed, plan: &Plan) {
         };
         let pod = observed.pods.iter().find(|pod| pod.id() == *id).unwrap();
         let over = pod.is_empty();
-        // Only what was asked after the decision was written down says anything of it.
+        let since = pod.intent.as_ref().map(|intent| intent.since);
+        // Only what was asked after the decision was written down says anything of it, of the node and of its jobs.
         let later = |node: &SlurmNode| {
-            let since = pod.intent.as_ref().map(|intent| intent.since);
-            node.drained() && since.is_some_and(|since| node.read_at > since)
+            let no_job = node.work.as_ref().is_some_and(|work| work.jobs.is_empty());
+            node.drained() && no_job && since.is_some_and(|since| node.read_at > since)
         };
+        let unheld = since.is_some_and(|since| observed.slurm.nobody_holds(&pod.node, since));
         let proven = observed.slurm.is_known()
             && match observed.slurm.node(&pod.node) {
                 Some(node) => later(node),
                 // Nothing runs in it, and it never registered: there is nothing that Slurm could have forgotten.
-                None => pod.intent.is_some() && (knows_anybody(observed) || nothing_runs_in(pod)),
+                None => unheld && (knows_anybody(observed) || nothing_runs_in(pod)),
             };
         assert!(over || proven, "{} was to go without proof", pod.name);
     }
 }
 
 fn nothing_runs_in(pod: &PodFacts) -> bool {
-    !pod.running && pod.conditions.is_empty()
+    pod.start != Start::Perhaps && !pod.running && pod.conditions.is_empty()
 }
 
 /// A Slurm that knows none of those at work has lost its state, and its silence about one of them proves nothing.
@@ -85,6 +138,16 @@ fn knows_anybody(observed: &Observed) -> bool {
     let at_work = |pod: &&PodFacts| !pod.terminating && pod.ready_since.is_some();
     let known = |pod: &PodFacts| observed.slurm.node(&pod.node).is_some();
     observed.pods.iter().filter(at_work).any(known)
+}
+
+/// Could take a job now, and is to stay. What is intended with it is taken back in this plan, or nothing is.
+fn stays_available(observed: &Observed, plan: &Plan, pod: &PodFacts) -> bool {
+    let stays = PodFacts {
+        intent: None,
+        ..pod.clone()
+    };
+    let forgotten = plan.steps.contains(&Step::Forget { pod: pod.id() });
+    is_available(observed, if forgotten { &stays } else { pod })
 }
 
 fn is_available(observed: &Observed, pod: &PodFacts) -> bool {
@@ -108,7 +171,7 @@ fn the_budget_holds(observed: &Observed, plan: &Plan) {
     let available: Vec<&PodFacts> = observed
         .pods
         .iter()
-        .filter(|pod| is_available(observed, pod))
+        .filter(|pod| stays_available(observed, plan, pod))
         .collect();
     let taken = intended(plan)
         .filter(|(_, cause)| matches!(cause, Cause::Rollout | Cause::ModeSwitch | Cause::Unregistered))
@@ -118,6 +181,25 @@ fn the_budget_holds(observed: &Observed, plan: &Plan) {
     assert!(
         taken == 0 || (observed.slurm.is_known() && out + taken <= max_unavailable),
         "budget exceeded: {out} + {taken} > {max_unavailable}"
+    );
+    // Nor are all of those told to go that are out of service for a moment.
+    let replaced = |cause: &Cause| matches!(cause, Cause::Rollout | Cause::ModeSwitch | Cause::Unregistered);
+    let told: BTreeMap<&str, Cause> = intended(plan).filter(|(_, cause)| replaced(cause)).collect();
+    let newly = |pod: &&PodFacts| {
+        let standing = pod.intent.as_ref().is_some_and(|intent| replaced(&intent.cause));
+        told.contains_key(pod.name.as_str()) && !standing && !pod.is_empty()
+    };
+    let forgotten = |pod: &PodFacts| plan.steps.contains(&Step::Forget { pod: pod.id() });
+    let going = observed.pods.iter().filter(|pod| {
+        let standing = pod.intent.as_ref().is_some_and(|intent| replaced(&intent.cause));
+        let other = intended(plan).any(|(name, cause)| name == pod.name && !replaced(&cause));
+        let stays_told = standing && !other && !forgotten(pod) && !pod.terminating;
+        stays_told || told.contains_key(pod.name.as_str())
+    });
+    let going = going.filter(|pod| !pod.is_empty()).count();
+    assert!(
+        !observed.pods.iter().any(|pod| newly(&pod)) || going <= max_unavailable,
+        "{going} are told to go, {max_unavailable} may"
     );
 }
 

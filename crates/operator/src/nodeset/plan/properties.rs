@@ -3,12 +3,12 @@
 //! Failures are kept in `proptest-regressions/` and tried first ever after.
 
 use jiff::SignedDuration;
-use keelson_api::nodeset::ScalingMode;
+use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
 use proptest::{prelude::*, strategy::Strategy as Strategy_};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
 use super::{
-    model::{ADMIN, Event, World},
+    model::{ADMIN, Cascade, Event, Unseen, World},
     plan,
 };
 use crate::nodeset::facts::{Fit, Leaving, MachineFacts};
@@ -28,6 +28,20 @@ fn event() -> impl Strategy_<Value = Event> {
         1 => (index.clone(), any::<bool>()).prop_map(|(i, wanted)| Event::Insist(i, wanted)),
         6 => index.clone().prop_map(Event::JobStarts),
         5 => index.clone().prop_map(Event::JobsEnd),
+        2 => index.clone().prop_map(Event::Suspend),
+        1 => prop_oneof![
+            Just(DrainTimeoutAction::Wait), Just(DrainTimeoutAction::Requeue), Just(DrainTimeoutAction::Cancel)
+        ].prop_map(Event::OnTimeout),
+        1 => Just(Event::JobsFail),
+        2 => (index.clone(), any::<bool>()).prop_map(|(i, silent)| Event::Blip(i, silent)),
+        1 => index.clone().prop_map(Event::GivenUp),
+        2 => (index.clone(), prop_oneof![Just(Unseen::Bound), Just(Unseen::Started)])
+            .prop_map(|(i, unseen)| Event::StartsUnseen(i, unseen)),
+        1 => (-40_i64..40).prop_map(Event::Clocks),
+        1 => (index.clone(), index.clone()).prop_map(|(i, of)| Event::SameName(i, of)),
+        1 => prop_oneof![Just(Cascade::Background), Just(Cascade::Foreground), Just(Cascade::Orphan)]
+            .prop_map(Event::Delete),
+        1 => Just(Event::Recreate),
         1 => index.clone().prop_map(Event::Crash),
         2 => index.prop_map(Event::Restarts),
         1 => Just(Event::SlurmLosesState),
@@ -36,7 +50,7 @@ fn event() -> impl Strategy_<Value = Event> {
         1 => any::<bool>().prop_map(Event::Pause),
         1 => prop_oneof![Just(ScalingMode::StatefulSet), Just(ScalingMode::DaemonSet)].prop_map(Event::Switch),
         8 => Just(Event::Settle),
-        10 => proptest::option::weighted(0.3, 0_usize..4).prop_map(|killed_after| Event::Act { killed_after }),
+        10 => proptest::option::weighted(0.3, 0_usize..12).prop_map(|killed_after| Event::Act { killed_after }),
         2 => Just(Event::LookOnly),
         2 => Just(Event::ActLate),
     ]
@@ -81,6 +95,20 @@ impl StateMachineTest for Engine {
     /// When people and jobs leave it alone, it comes to rest with what was asked for, and then does nothing.
     fn teardown(mut world: World, (): ()) {
         calm(&mut world);
+        if world.set.leaving == Leaving::Drain {
+            let gone = (0..60).any(|_| {
+                world.now += SignedDuration::from_mins(6);
+                world.settle();
+                world.acts(None);
+                world.pods.is_empty()
+            });
+            assert!(
+                gone,
+                "workers of a deleted NodeSet stay: {:#?}",
+                plan(&world.observed())
+            );
+        }
+        world.set.leaving = Leaving::No;
         let rested = (0..60).any(|_| {
             world.now += SignedDuration::from_mins(6);
             world.settle();
@@ -108,22 +136,42 @@ impl StateMachineTest for Engine {
                 pod.name
             );
         }
-        assert_eq!(world.set.leaving, Leaving::No);
+        rests_while_a_cordon_stands(&mut world);
+        for name in world.records.keys() {
+            let served = world.pods.values().any(|pod| pod.node.0 == *name);
+            assert!(served, "{name} is a ghost");
+        }
     }
+}
+
+/// A worker that is drained and stays loses its protection once, and then nothing more is written.
+fn rests_while_a_cordon_stands(world: &mut World) {
+    for pod in world.pods.values_mut() {
+        pod.cordoned = true;
+    }
+    let rested = (0..8).any(|_| {
+        world.now += SignedDuration::from_mins(6);
+        world.settle();
+        world.acts(None).steps.is_empty()
+    });
+    assert!(rested, "still busy with a cordon: {:#?}", plan(&world.observed()));
+    assert!(world.pods.values().all(|pod| !pod.protected));
 }
 
 /// Jobs end, and people take back what they did.
 fn calm(world: &mut World) {
     world.late = None;
-    world.set.paused = false;
-    for machine in world.machines.values_mut() {
-        *machine = MachineFacts {
-            hostname: machine.hostname.clone(),
+    world.set.on_drain_timeout = DrainTimeoutAction::Wait;
+    world.set.paused = None;
+    for machine in &mut world.machines {
+        *machine.1 = MachineFacts {
+            hostname: machine.0.clone(),
             ..MachineFacts::default()
         };
     }
     for record in world.records.values_mut() {
-        record.jobs = 0;
+        record.jobs.clear();
+        record.silent = false;
         record.wanted = false;
         if record.reason == ADMIN {
             record.drain = false;

@@ -3,97 +3,178 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use super::{Draft, Worker, order::rank};
 use crate::{
-    nodeset::facts::{Cause, Phase, PodFacts, Strategy},
+    nodeset::facts::{Cause, Phase, PodFacts, REGISTRATION_GRACE, Strategy},
     slurm::facts::{Slurm, SlurmNode},
 };
-
-/// A ready worker that Slurm does not know gets this long to register before it is started anew.
-const REGISTRATION_GRACE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
 /// How often it is looked whether a job still names a node.
 const JOBS_GO: Duration = Duration::from_secs(30);
 
+/// Whether the worker is made anew, which waits for room; who leaves for good does not.
+pub(super) fn replaces(cause: Cause) -> bool {
+    cause == Cause::ModeSwitch || !cause.for_good()
+}
+
+/// What it costs to have a worker made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cost {
+    /// One that could take a job.
+    Available,
+    /// One that may come back to its jobs: a node that does not respond for a moment loses nothing.
+    Unavailable,
+    /// No job can be in it.
+    Nothing,
+}
+
+/// How many more workers may be told to go.
+#[derive(Debug)]
+struct Room {
+    available: usize,
+    unavailable: usize,
+    unregistered: usize,
+}
+
+impl Room {
+    /// Takes the room that a worker needs; false when there is none.
+    fn take(&mut self, cause: Cause, cost: Cost) -> bool {
+        let mut needed = Vec::new();
+        if cause == Cause::Unregistered {
+            needed.push(&mut self.unregistered);
+        }
+        match cost {
+            Cost::Available => needed.extend([&mut self.available, &mut self.unavailable]),
+            Cost::Unavailable => needed.push(&mut self.unavailable),
+            Cost::Nothing => {}
+        }
+        if needed.iter().any(|left| **left == 0) {
+            return false;
+        }
+        for left in needed {
+            *left -= 1;
+        }
+        true
+    }
+}
+
 impl Draft<'_> {
     pub(super) fn choose_replacements(&mut self) {
         self.look_for_the_end_of_jobs();
+        self.look_when_time_makes_a_difference();
         let causes: Vec<Option<Cause>> = self
             .workers
             .iter()
             .map(|worker| self.replacement_cause(worker))
             .collect();
-        for (worker, cause) in self.workers.iter_mut().zip(&causes) {
-            let over = |standing: Cause| standing == Cause::ModeSwitch || !standing.for_good();
-            if cause.is_none() && worker.intent.as_ref().is_some_and(|intent| over(intent.cause)) {
+        let undecided: Vec<bool> = self
+            .workers
+            .iter()
+            .map(|worker| self.is_undecided(worker))
+            .collect();
+        for ((worker, cause), undecided) in self.workers.iter_mut().zip(&causes).zip(undecided) {
+            let replaces = worker
+                .intent
+                .as_ref()
+                .is_some_and(|intent| replaces(intent.cause));
+            if replaces && (cause.is_none() || undecided) {
                 worker.intent = None;
             }
         }
-        let max_unavailable = match &self.set.strategy {
-            Strategy::Rolling { max_unavailable, .. } => (*max_unavailable).max(1),
-            Strategy::OnDelete | Strategy::Scheduled { .. } => 1,
-        };
-        // In a maintenance window nobody can use the nodes anyway.
-        let in_window =
-            |cause| cause == Cause::Rollout && matches!(self.set.strategy, Strategy::Scheduled { .. });
-        let available: Vec<bool> = self
-            .workers
-            .iter()
-            .map(|worker| self.is_available(worker))
-            .collect();
-        let out = self
-            .observed
-            .desired()
-            .saturating_sub(available.iter().filter(|available| **available).count());
-        // Who is out of service is known only while Slurm answers: a new pod may be ready and its node still drained.
-        let mut allowance = match self.slurm() {
-            Slurm::Unknown { .. } => 0,
-            Slurm::Known { .. } => usize::try_from(max_unavailable)
-                .unwrap_or(usize::MAX)
-                .saturating_sub(out),
-        };
-
-        // Those that Slurm does not know are out already, so that the budget above does not hold them back; but a fleet is
-        // not started anew at once because Slurm has a bad day.
-        let again = self.workers.iter().filter(|worker| {
-            let cause = worker.intent.as_ref().map(|intent| intent.cause);
-            cause == Some(Cause::Unregistered)
-        });
-        let mut restarts = usize::try_from(max_unavailable)
-            .unwrap_or(usize::MAX)
-            .saturating_sub(again.count());
-
-        // A worker that is out of service already can be replaced without making anything worse.
-        let costs: Vec<bool> = self
-            .workers
-            .iter()
-            .zip(available)
-            .map(|(worker, available)| available || self.is_registering(worker))
-            .collect();
+        let mut room = self.room();
+        let costs: Vec<Cost> = self.workers.iter().map(|worker| self.cost(worker)).collect();
         let (slurm, now) = (self.slurm(), self.observed.now);
-        let mut candidates: Vec<(&mut Worker<'_>, Cause, bool)> = self
+        let scheduled = matches!(self.set.strategy, Strategy::Scheduled { .. });
+        let mut candidates: Vec<(&mut Worker<'_>, Cause, Cost)> = self
             .workers
             .iter_mut()
             .zip(causes)
             .zip(costs)
-            .filter_map(|((worker, cause), costs)| Some((worker, cause?, costs)))
+            .filter_map(|((worker, cause), cost)| Some((worker, cause?, cost)))
             .filter(|(worker, ..)| worker.intent.is_none())
             .collect();
-        candidates.sort_by_cached_key(|(worker, ..)| rank(worker.facts, slurm));
-        for (worker, cause, costs) in candidates {
-            if cause == Cause::Unregistered {
-                if restarts == 0 {
-                    continue;
-                }
-                restarts -= 1;
+        // Who was told already comes first, so that the choice does not move around.
+        candidates
+            .sort_by_cached_key(|(worker, ..)| (worker.facts.intent.is_none(), rank(worker.facts, slurm)));
+        for (worker, cause, cost) in candidates {
+            // In a maintenance window nobody can use the nodes anyway.
+            let in_window = cause == Cause::Rollout && scheduled;
+            if in_window || room.take(cause, cost) {
+                worker.intend(cause, now);
             }
-            if costs && !in_window(cause) {
-                if allowance == 0 {
-                    continue;
-                }
-                allowance -= 1;
-            }
-            worker.intend(cause, now);
+        }
+    }
+
+    /// How many may be told to go now.
+    fn room(&self) -> Room {
+        let max_unavailable = match &self.set.strategy {
+            Strategy::Rolling { max_unavailable, .. } => (*max_unavailable).max(1),
+            Strategy::OnDelete | Strategy::Scheduled { .. } => 1,
+        };
+        let limit = usize::try_from(max_unavailable).unwrap_or(usize::MAX);
+        let available = self
+            .workers
+            .iter()
+            .filter(|worker| self.is_available(worker))
+            .count();
+        let out = self.observed.desired().saturating_sub(available);
+        let told = |of: fn(Cause) -> bool| {
+            let causes = self.workers.iter().filter_map(|worker| worker.intent.as_ref());
+            causes.filter(|intent| of(intent.cause)).count()
+        };
+        // Who is out of service is known only while Slurm answers: a new pod may be ready and its node still drained.
+        let known = self.slurm().is_known();
+        let left = |taken: usize| if known { limit.saturating_sub(taken) } else { 0 };
+        Room {
+            available: left(out),
+            unavailable: left(told(replaces)),
+            // A fleet is not started anew at once because Slurm has a bad day.
+            unregistered: limit.saturating_sub(told(|cause| cause == Cause::Unregistered)),
+        }
+    }
+
+    fn cost(&self, worker: &Worker<'_>) -> Cost {
+        if self.is_available(worker) || self.is_registering(worker) {
+            Cost::Available
+        } else if self.may_hold_jobs(worker.facts) {
+            Cost::Unavailable
+        } else {
+            Cost::Nothing
+        }
+    }
+
+    /// Whether a worker was told to go and no drain has reached Slurm: whether it goes is decided anew.
+    fn is_undecided(&self, worker: &Worker<'_>) -> bool {
+        let Some(intent) = &worker.facts.intent else {
+            return false;
+        };
+        let node = self.slurm().node(&worker.facts.node);
+        node.is_some_and(|node| !node.outdated && !node.draining() && node.read_at > intent.since)
+    }
+
+    /// Time alone makes a worker available, or one that has not registered a case for a restart.
+    fn look_when_time_makes_a_difference(&mut self) {
+        let now = self.observed.now;
+        let min_ready = SignedDuration::try_from(self.set.min_ready).unwrap_or(SignedDuration::MAX);
+        let mut times = Vec::new();
+        for worker in &self.workers {
+            let Some(since) = worker.facts.ready_since else {
+                continue;
+            };
+            let ready = now.duration_since(since);
+            let registers = self.is_unknown(worker.facts).then_some(REGISTRATION_GRACE);
+            times.extend(
+                [Some(min_ready), registers]
+                    .into_iter()
+                    .flatten()
+                    .map(|time| time - ready),
+            );
+        }
+        for left in times.into_iter().filter(SignedDuration::is_positive) {
+            self.plan
+                .look_within(Duration::try_from(left).unwrap_or_default());
         }
     }
 
@@ -140,7 +221,7 @@ impl Draft<'_> {
             worker.facts.is_misknown(self.set) && node.is_some_and(insisted_on)
         });
         if waits {
-            self.plan.look_again = Some(JOBS_GO);
+            self.plan.look_within(JOBS_GO);
         }
     }
 
@@ -174,15 +255,16 @@ impl Draft<'_> {
     /// drained.
     pub(super) fn is_available(&self, worker: &Worker<'_>) -> bool {
         let pod = worker.facts;
-        let min_ready =
-            jiff::SignedDuration::try_from(self.set.min_ready).unwrap_or(jiff::SignedDuration::MAX);
+        let min_ready = SignedDuration::try_from(self.set.min_ready).unwrap_or(SignedDuration::MAX);
         let ready = pod
             .ready_since
             .is_some_and(|since| self.observed.now.duration_since(since) >= min_ready);
         let usable = match self.slurm() {
-            Slurm::Unknown { .. } => true,
-            Slurm::Known { nodes, .. } => nodes.get(&pod.node).is_some_and(SlurmNode::usable),
+            Slurm::Unknown { .. } => pod.intent.is_none(),
+            Slurm::Known { nodes, .. } => nodes
+                .get(&pod.node)
+                .is_some_and(|node| node.usable() && (pod.intent.is_none() || !node.outdated)),
         };
-        pod.phase == Phase::Running && ready && usable && worker.intent.is_none() && pod.intent.is_none()
+        pod.phase == Phase::Running && ready && usable && worker.intent.is_none()
     }
 }

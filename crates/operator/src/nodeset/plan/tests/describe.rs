@@ -5,7 +5,7 @@ use pretty_assertions::assert_eq;
 
 use super::super::plan as decide;
 use super::{at, edit, id, observed, plan, pod, set, slurm};
-use crate::nodeset::facts::{MachineFacts, Observed, Step};
+use crate::nodeset::facts::{MachineFacts, Observed, Start, Step};
 use crate::slurm::facts::Slurm;
 
 fn shown(observed: &Observed) -> Option<Step> {
@@ -40,7 +40,7 @@ fn a_pod_shows_the_state_of_its_slurm_node() {
 fn the_state_of_its_predecessor_is_not_shown() {
     let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
     assert!(shown(&observed).is_some());
-    observed.pods[0].started = false;
+    observed.pods[0].start = Start::Never;
     assert_eq!(shown(&observed), None);
 }
 
@@ -154,4 +154,26 @@ fn a_topology_and_features_that_nobody_wrote_are_left_alone() {
         .machines
         .insert("machine-0".into(), MachineFacts::default());
     assert_eq!(plan(&observed).steps, []);
+}
+
+#[test]
+fn an_api_without_topology_is_tried_once_for_each_change() {
+    let places = |observed: &Observed| {
+        let is = |step: &&Step| matches!(step, Step::PlaceNode { .. });
+        decide(observed).steps.iter().filter(is).count()
+    };
+    let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
+    observed.set.places_nodes = false;
+    observed.machines.insert(
+        "machine-0".into(),
+        MachineFacts {
+            topology: Some("default:s1".into()),
+            ..MachineFacts::default()
+        },
+    );
+    assert_eq!(places(&observed), 1, "a person changed it");
+    observed.pods[0].topology = Some("default:s1".into());
+    assert_eq!(places(&observed), 0, "it was tried");
+    observed.set.places_nodes = true;
+    assert_eq!(places(&observed), 1);
 }

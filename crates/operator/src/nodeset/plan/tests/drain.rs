@@ -1,7 +1,8 @@
 use pretty_assertions::assert_eq;
 
-use super::{edit, id, observed, plan, pod, set, slurm};
-use crate::nodeset::facts::{MachineFacts, Step};
+use super::super::needs_jobs;
+use super::{at, edit, id, observed, plan, pod, set, slurm};
+use crate::nodeset::facts::{MachineFacts, PodFacts, Step};
 
 #[test]
 fn a_cordoned_machine_drains_its_worker_and_uncordoning_undoes_it() {
@@ -57,4 +58,75 @@ fn a_persons_cordon_of_a_pod_stays() {
         node.reason = "slurm-operator: Pod was cordoned".into();
     });
     assert_eq!(plan(&observed(set(1), vec![cordoned], slurm)).steps, []);
+}
+
+#[test]
+fn clocks_that_differ_keep_no_updated_worker_drained() {
+    let mut slurm = slurm(&["IDLE+DRAIN"]);
+    let updated = PodFacts {
+        created: at(-60),
+        registered_before: Some(at(-650)),
+        ..pod(0)
+    };
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = "slurm-operator: Pod is terminating".into();
+        node.registered = Some(at(-650));
+    });
+    let facts = observed(set(1), vec![updated], slurm);
+    assert_eq!(
+        plan(&facts).steps,
+        [Step::Protect {
+            pod: id(0),
+            protected: false
+        }]
+    );
+    // Its clock is minutes behind, but its slurmd is another one than before.
+    let mut behind = facts;
+    edit(&mut behind.slurm, "w-0", |node| node.registered = Some(at(-300)));
+    assert_eq!(plan(&behind).steps, [Step::Undrain { node: "w-0".into() }]);
+}
+
+#[test]
+fn a_worker_that_slurmctld_gave_up_is_resumed_when_it_is_back() {
+    let mut slurm = slurm(&["DOWN", "DOWN"]);
+    edit(&mut slurm, "w-0", |node| node.reason = "Not responding".into());
+    edit(&mut slurm, "w-1", |node| node.reason = "bad disk".into());
+    let plan = plan(&observed(set(2), vec![pod(0), pod(1)], slurm));
+    assert_eq!(plan.steps, [Step::Resume { node: "w-0".into() }]);
+}
+
+#[test]
+fn a_cordoned_worker_keeps_its_protection_while_the_jobs_are_unknown() {
+    let mut slurm = slurm(&["IDLE+DRAIN"]);
+    edit(&mut slurm, "w-0", |node| node.work = None);
+    let mut cordoned = pod(0);
+    cordoned.cordoned = true;
+    let facts = observed(set(1), vec![cordoned], slurm);
+    assert!(needs_jobs(&facts));
+    assert_eq!(plan(&facts).steps, []);
+}
+
+#[test]
+fn no_node_is_opened_while_slurmctld_is_about_to_get_another_key() {
+    let mut slurm = slurm(&["IDLE+DRAIN", "DOWN"]);
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = "slurm-operator: Pod was cordoned".into();
+    });
+    edit(&mut slurm, "w-1", |node| node.reason = "Not responding".into());
+    let mut set = set(3);
+    set.key_rollover = true;
+    let unprotected = PodFacts {
+        protected: false,
+        ..pod(0)
+    };
+    assert_eq!(plan(&observed(set, vec![unprotected, pod(1)], slurm)).steps, []);
+}
+
+#[test]
+fn a_drain_for_another_key_frees_nobody() {
+    let mut slurm = slurm(&["IDLE+DRAIN"]);
+    edit(&mut slurm, "w-0", |node| {
+        node.reason = keelson_api::well_known::slurm::KEY_ROLLOVER_REASON.into();
+    });
+    assert_eq!(plan(&observed(set(1), vec![pod(0)], slurm)).steps, []);
 }

@@ -1,11 +1,14 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keelson_api::nodeset::ScalingMode;
 use pretty_assertions::assert_eq;
 
+use super::super::name_conflicts;
 use super::{at, create, deletes, id, observed, plan, pod, set, slurm, with_intent};
 use crate::nodeset::facts::{
-    Cause, ClaimFacts, ClaimOwner, Fit, Intent, Leaving, MachineFacts, Phase, Plan, PodFacts, Step,
+    Cause, ClaimFacts, ClaimOwner, Fit, Intent, Leaving, MachineFacts, Paused, Phase, Plan, PodFacts, Start,
+    Step,
 };
 use crate::slurm::facts::Slurm;
 
@@ -150,7 +153,7 @@ fn an_ended_pod_is_cleared_away() {
 #[test]
 fn paused_means_hands_off() {
     let mut set = set(0);
-    set.paused = true;
+    set.paused = Some(Paused::Spec);
     let pods = vec![with_intent(pod(0), Cause::ScaleIn, at(-10))];
     assert_eq!(
         plan(&observed(set, pods, slurm(&["IDLE+DRAIN"]))),
@@ -187,7 +190,7 @@ fn a_worker_goes_back_to_its_machine_while_that_fits() {
 #[test]
 fn a_worker_that_waits_for_a_machine_that_is_gone_is_made_anew_elsewhere() {
     let mut waiting = pod(0);
-    waiting.started = false;
+    waiting.start = Start::Never;
     waiting.phase = Phase::Pending;
     waiting.ready_since = None;
     waiting.machine = None;
@@ -261,4 +264,39 @@ fn a_machine_that_takes_no_new_worker_counts_only_while_one_is_there() {
     ]
     .into();
     assert_eq!(observed.desired(), 2);
+}
+
+#[test]
+fn machines_that_give_one_name_get_one_worker_and_are_told_of() {
+    let mut set = set(0);
+    set.mode = ScalingMode::DaemonSet;
+    let mut facts = observed(set, vec![], slurm(&[]));
+    for name in ["a", "b", "c"] {
+        let hostname = if name == "c" { "c" } else { "same" };
+        let machine = MachineFacts {
+            hostname: hostname.into(),
+            ..MachineFacts::default()
+        };
+        facts.machines.insert(name.into(), machine);
+    }
+    let made = plan(&facts).steps.len();
+    assert_eq!(made, 2);
+    assert_eq!(name_conflicts(&facts), BTreeMap::from([("same", vec!["a", "b"])]));
+    // The one that can have none counts nowhere, or no update would ever find room.
+    assert_eq!(facts.desired(), 2);
+}
+
+#[test]
+fn a_machine_that_another_nodeset_has_a_worker_on_gets_no_second_one() {
+    let mut set = set(0);
+    set.mode = ScalingMode::DaemonSet;
+    let mut facts = observed(set, vec![], slurm(&[]));
+    facts.machines = [machine("a", Fit::Run), machine("b", Fit::Run)].into();
+    facts.taken.insert("a".into(), "slurm-worker-gpu-x".into());
+    let expected = Step::CreateOn {
+        machine: "b".into(),
+        hostname: "b".into(),
+    };
+    assert_eq!(plan(&facts).steps, [expected]);
+    assert_eq!(facts.desired(), 1);
 }

@@ -11,6 +11,7 @@ mod remove;
 mod replace;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,10 +19,10 @@ use keelson_api::nodeset::{ClaimRetentionPolicy, DrainTimeoutAction, ScalingMode
 use slurm_rest::node::NodeState;
 
 use crate::nodeset::facts::{
-    Cause, Intent, Leaving, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Step, Strategy,
+    Cause, Intent, Leaving, Observed, Phase, Plan, PodFacts, PodId, SetFacts, Start, Step, Strategy,
 };
-use crate::slurm::facts::{NodeName, Slurm, SlurmNode};
-use crate::slurm::jobs::Work;
+use crate::slurm::facts::{JobReading, NodeName, Slurm, SlurmNode};
+use crate::slurm::jobs::{HeldBy, JobList, Work};
 
 /// What is decided, without what is merely shown on pods.
 fn plan(observed: &Observed) -> Plan {
@@ -36,6 +37,9 @@ pub fn at(second: i64) -> Timestamp {
 
 pub fn set(replicas: u32) -> SetFacts {
     SetFacts {
+        namespace: "ns".into(),
+        name: "w".into(),
+        uid: "set".into(),
         replicas,
         mode: ScalingMode::StatefulSet,
         revision: "new".into(),
@@ -45,7 +49,7 @@ pub fn set(replicas: u32) -> SetFacts {
         },
         drain_timeout: None,
         on_drain_timeout: DrainTimeoutAction::Wait,
-        paused: false,
+        paused: None,
         leaving: Leaving::No,
         min_ready: Duration::ZERO,
         startup_limit: None,
@@ -53,6 +57,9 @@ pub fn set(replicas: u32) -> SetFacts {
         claim_retention: ClaimRetentionPolicy::default(),
         pins: BTreeMap::new(),
         records: BTreeMap::new(),
+        prune: false,
+        places_nodes: true,
+        key_rollover: false,
     }
 }
 
@@ -67,7 +74,8 @@ pub fn pod(ordinal: u32) -> PodFacts {
         revision: "new".into(),
         reshaped: false,
         phase: Phase::Running,
-        started: true,
+        start: Start::Yes,
+        unsandboxed: false,
         running: true,
         ready_since: Some(at(-600)),
         created: at(-660),
@@ -83,6 +91,8 @@ pub fn pod(ordinal: u32) -> PodFacts {
         protected: true,
         claims: vec![],
         orphan: false,
+        anchored: true,
+        registered_before: None,
         trouble: None,
     }
 }
@@ -101,6 +111,7 @@ pub fn node(words: &str) -> SlurmNode {
         read_at: at(0),
         outdated: false,
         work: Some(Work::default()),
+        extra: "pod=ns/w,node=m,nodeset=w/set".into(),
     }
 }
 
@@ -110,6 +121,27 @@ pub fn slurm(states: &[&str]) -> Slurm {
         nodes: nodes
             .map(|(i, words)| (NodeName(format!("w-{i}")), node(words)))
             .collect(),
+        jobs: jobs_read(),
+    }
+}
+
+/// A list of jobs in which nobody holds anything, read now.
+pub fn jobs_read() -> JobReading {
+    JobReading::Read(JobList {
+        read_at: at(0),
+        by_node: Arc::default(),
+    })
+}
+
+/// A job that may be requeued.
+pub fn held_by(address: &str) -> HeldBy {
+    HeldBy {
+        address: address.to_owned(),
+        requeue: Some(address.to_owned()),
+        completing: false,
+        refused: None,
+        user: "alice".into(),
+        until: None,
     }
 }
 
@@ -119,6 +151,7 @@ pub fn observed(set: SetFacts, pods: Vec<PodFacts>, slurm: Slurm) -> Observed {
         pods,
         slurm,
         machines: BTreeMap::new(),
+        taken: BTreeMap::new(),
         now: at(0),
     }
 }
@@ -141,7 +174,7 @@ fn edit(slurm: &mut Slurm, name: &str, change: impl FnOnce(&mut SlurmNode)) {
 
 fn ends_at(node: &mut SlurmNode, second: i64) {
     node.work = Some(Work {
-        jobs: vec![1],
+        jobs: vec![held_by("1")],
         until: Some(at(second)),
         wanted_by: vec![],
     });

@@ -5,7 +5,7 @@ use pretty_assertions::assert_eq;
 use slurm_rest::node::NodeState;
 
 use super::{at, deletes, edit, id, observed, plan, pod, set, slurm, with_intent};
-use crate::nodeset::facts::{Cause, Intent, NextRecord, Plan, PodFacts, Step, Strategy, Why};
+use crate::nodeset::facts::{Cause, Intent, NextRecord, Observed, Plan, PodFacts, Step, Strategy, Why};
 use crate::slurm::facts::{Slurm, SlurmNode};
 
 fn old(ordinal: u32) -> PodFacts {
@@ -304,4 +304,62 @@ fn availability_counts_only_after_min_ready() {
     };
     let plan = plan(&observed(set, vec![fresh, old(1)], slurm(&["IDLE", "IDLE"])));
     assert_eq!(replaced(&plan), Vec::<&str>::new());
+}
+
+/// Workers of an older revision that do not respond, such as those of a switch that restarts.
+fn silent_fleet(told: &[u32]) -> Observed {
+    let pods = (0..4).map(|ordinal| {
+        let mut pod = pod(ordinal);
+        pod.revision = "old".into();
+        if told.contains(&ordinal) {
+            pod = with_intent(pod, Cause::Rollout, at(-10));
+        }
+        pod
+    });
+    observed(set(4), pods.collect(), slurm(&["IDLE+NOT_RESPONDING"; 4]))
+}
+
+fn told(plan: &Plan) -> usize {
+    plan.steps
+        .iter()
+        .filter(|step| matches!(step, Step::Intend { .. }))
+        .count()
+}
+
+#[test]
+fn a_fleet_that_does_not_respond_for_a_moment_is_not_told_to_go() {
+    assert_eq!(told(&plan(&silent_fleet(&[]))), 1);
+}
+
+#[test]
+fn what_was_told_to_go_in_error_is_taken_back_while_no_drain_has_reached_slurm() {
+    let plan = plan(&silent_fleet(&[0, 1, 2, 3]));
+    let forgotten = plan
+        .steps
+        .iter()
+        .filter(|step| matches!(step, Step::Forget { .. }));
+    assert_eq!(forgotten.count(), 3);
+    let drained = plan
+        .steps
+        .iter()
+        .filter(|step| matches!(step, Step::Drain { .. }));
+    assert_eq!(drained.count(), 1);
+}
+
+#[test]
+fn time_that_makes_a_worker_available_is_not_missed() {
+    let mut set = set(2);
+    set.min_ready = Duration::from_secs(30);
+    let mut fresh = pod(1);
+    fresh.ready_since = Some(at(-10));
+    let plan = plan(&observed(set, vec![pod(0), fresh], slurm(&["IDLE", "IDLE"])));
+    assert_eq!(plan.look_again, Some(Duration::from_secs(20)));
+}
+
+#[test]
+fn time_that_makes_an_unregistered_worker_a_case_is_not_missed() {
+    let mut fresh = pod(1);
+    fresh.ready_since = Some(at(-100));
+    let plan = plan(&observed(set(2), vec![pod(0), fresh], slurm(&["IDLE", ""])));
+    assert_eq!(plan.look_again, Some(Duration::from_secs(200)));
 }

@@ -3,31 +3,20 @@
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{Act, StepError};
+use super::KubeWorkers;
 use crate::nodeset::{
+    act::StepError,
     claims,
-    facts::{ClaimOwner, PodId, Step},
+    facts::{ClaimOwner, PodId},
 };
 
-impl Act<'_> {
-    /// Also tells which pods must not go, because their claims would be left behind against the user's will.
-    pub(super) async fn own_claims(&self, steps: &[Step]) -> (Vec<Result<(), StepError>>, Vec<PodId>) {
-        let mut results = Vec::new();
-        let mut kept = Vec::new();
-        for step in steps {
-            let Step::OwnClaim { pod, claim, owner } = step else {
-                continue;
-            };
-            let result = self.own_claim(pod, claim, owner).await;
-            if result.is_err() && *owner == ClaimOwner::Pod(pod.clone()) {
-                kept.push(pod.clone());
-            }
-            results.push(result);
-        }
-        (results, kept)
-    }
-
-    async fn own_claim(&self, pod: &PodId, name: &str, owner: &ClaimOwner) -> Result<(), StepError> {
+impl KubeWorkers<'_> {
+    pub(super) async fn change_owner(
+        &self,
+        pod: &PodId,
+        name: &str,
+        owner: &ClaimOwner,
+    ) -> Result<(), StepError> {
         let claims = &self.context.caches.claims;
         let Some(claim) = claims.get(&self.here(name)) else {
             return Ok(());

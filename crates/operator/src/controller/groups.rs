@@ -1,0 +1,102 @@
+//! Groups that partitions name and slurmctld does not find. Pure.
+//!
+//! slurmctld goes on without them, and then nobody may use such a partition: jobs are refused or wait, and only its log
+//! says why.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use keelson_api::well_known::reason;
+
+use super::delivery::{Answer, ours};
+use crate::problem::Problem;
+
+/// The remedy may come without any change that we see: users are files in pods, or entries of a directory.
+const LOOK_WHILE_UNKNOWN: Duration = Duration::from_secs(5);
+/// A group may go in the same way.
+const LOOK_WHILE_NAMED: Duration = Duration::from_secs(30);
+
+/// The groups that one of the slurmctlds does not find, as a person should hear of them.
+pub fn unknown(answers: &[Answer]) -> Option<Problem> {
+    let mut unknown: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (group, partitions) in ours(answers).flat_map(|report| &report.groups.unknown) {
+        let named_by = unknown.entry(group).or_default();
+        named_by.extend(partitions.iter().map(String::as_str));
+    }
+    if unknown.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = unknown
+        .iter()
+        .map(|(group, partitions)| {
+            let partitions: Vec<&str> = partitions.iter().copied().collect();
+            format!("{group} (AllowGroups of {})", partitions.join(", "))
+        })
+        .collect();
+    let message = format!(
+        "slurmctld does not know {}: nobody can use these partitions as a member. Add the groups to the values of chart slurm \
+         (groups, users), or use a slurmctld image that looks them up",
+        named.join("; ")
+    );
+    Some(Problem {
+        reason: reason::GROUPS_UNKNOWN,
+        message,
+    })
+}
+
+/// When to ask again, if nothing changes until then.
+pub fn look_again(answers: &[Answer]) -> Option<Duration> {
+    let waits = ours(answers).filter_map(|report| {
+        let groups = &report.groups;
+        if groups.unknown.is_empty() {
+            (groups.named > 0).then_some(LOOK_WHILE_NAMED)
+        } else {
+            Some(LOOK_WHILE_UNKNOWN)
+        }
+    });
+    waits.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(groups: &Value) -> Answer {
+        let report = json!({ "groups": groups, "config": {} });
+        Answer::Ours(serde_json::from_value(report).unwrap())
+    }
+
+    #[test]
+    fn all_groups_are_named_with_their_partitions() {
+        let answers = [
+            told(&json!({ "named": 2, "unknown": { "research": ["gpu"] } })),
+            told(&json!({ "named": 2, "unknown": { "research": ["cpu", "gpu"], "staff": ["all"] } })),
+            Answer::Silent,
+        ];
+        let problem = unknown(&answers).unwrap();
+        assert_eq!(problem.reason, "GroupsUnknown");
+        let wanted = "slurmctld does not know research (AllowGroups of cpu, gpu); staff (AllowGroups of all): nobody can";
+        assert!(problem.message.starts_with(wanted), "{}", problem.message);
+        assert_eq!(look_again(&answers), Some(LOOK_WHILE_UNKNOWN));
+    }
+
+    #[test]
+    fn groups_that_are_found_are_asked_for_now_and_then() {
+        let answers = [told(&json!({ "named": 1, "unknown": {} }))];
+        assert_eq!(
+            (unknown(&answers), look_again(&answers)),
+            (None, Some(LOOK_WHILE_NAMED))
+        );
+    }
+
+    #[test]
+    fn an_image_that_does_not_tell_is_not_asked_again() {
+        let before = Answer::Ours(serde_json::from_value(json!({ "config": {} })).unwrap());
+        let answers = [before, Answer::Foreign];
+        assert_eq!((unknown(&answers), look_again(&answers)), (None, None));
+    }
+}

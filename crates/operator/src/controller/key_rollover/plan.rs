@@ -1,0 +1,230 @@
+//! Which step comes next on the way to another slurm.key. Pure.
+//!
+//! Nodes with the old key cannot talk to a slurmctld with the new one, and their jobs would be lost. So the daemons restart
+//! only after every node was drained and a reading newer than the drains showed no job on any of them. What was drained
+//! for this carries a reason of its own; only those nodes are brought back. Every step can be repeated, so an operator that
+//! restarts between any two of them goes on from what it finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keelson_api::well_known::slurm::{KEY_ROLLOVER_IN_USE as IN_USE, KEY_ROLLOVER_REASON};
+use slurm_rest::node::{NodeBase, NodeFlag};
+
+use crate::slurm::facts::{NodeName, SlurmNode};
+
+/// What the next step depends on. Keys are named by their checksums.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The key that the Secret holds.
+    pub wanted: String,
+    /// The key that slurmctld was told to run with; nothing before its first start.
+    pub running: Option<String>,
+    /// Whether a slurmctld pod is left that was started with another key than that.
+    pub is_restarting: bool,
+    /// The key for which nodes may have been drained, as written down before the first drain; [`IN_USE`] once
+    /// slurmctld runs with it.
+    pub recorded: Option<String>,
+    /// Nodes of workers whose slurmd may be about to register for the first time: Slurm would give them a job at once.
+    pub starting: BTreeSet<NodeName>,
+    pub slurm: Reading,
+}
+
+/// What Slurm said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// Nothing, for this reason.
+    Unknown(String),
+    /// No drain of ours is known, so that only jobs were read: so many hold nodes.
+    Jobs(usize),
+    /// All nodes, and so many jobs that hold some of them. The jobs were read after the nodes: if a node was drained by
+    /// then, no job has started on it since.
+    Full {
+        nodes: BTreeMap<NodeName, SlurmNode>,
+        jobs: usize,
+    },
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Slurm runs with the key of the Secret, and no drain of ours is left.
+    Nothing,
+    /// Write down that nodes are going to be drained for the new key.
+    Record,
+    /// Drain these.
+    Drain(Vec<NodeName>),
+    /// Restart every daemon with the new key.
+    Switch,
+    /// Write down that slurmctld runs with the new key.
+    Open,
+    /// Bring back what was drained for this.
+    Restore {
+        undrain: Vec<NodeName>,
+        /// Those that have gone down meanwhile and are back.
+        resume: Vec<NodeName>,
+    },
+    /// Remove what was written down.
+    Forget,
+    /// Look again later.
+    Wait(Wait),
+}
+
+/// What holds it up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// Slurm does not answer.
+    Silence(String),
+    /// So many jobs run.
+    Jobs(usize),
+    /// These are starting and have not registered yet.
+    Starting(Vec<NodeName>),
+    /// slurmctld has not restarted yet.
+    Restart,
+    /// These have not registered with the restarted slurmctld.
+    Registration(Vec<NodeName>),
+}
+
+impl Facts {
+    /// Whether the Secret holds another key than slurmctld was told to run with.
+    pub fn is_changed(&self) -> bool {
+        self.running
+            .as_ref()
+            .is_some_and(|running| *running != self.wanted)
+    }
+}
+
+/// Whether the node was drained for another key. Slurm 24.11 keeps the reason after the drain is over.
+pub fn is_ours(node: &SlurmNode) -> bool {
+    node.reason == KEY_ROLLOVER_REASON && is_drained_or_draining(node)
+}
+
+/// Whether such a node is to be brought back, now or soon. One that is down and has not registered may never come back.
+pub fn is_due(node: &SlurmNode) -> bool {
+    is_ours(node) && !(node.down() && node.registered.is_none())
+}
+
+pub fn plan(facts: &Facts) -> Step {
+    if facts.is_changed() {
+        prepare(facts)
+    } else {
+        finish(facts)
+    }
+}
+
+/// The new key is not in use yet.
+fn prepare(facts: &Facts) -> Step {
+    let is_recorded = facts.recorded.as_ref() == Some(&facts.wanted);
+    match &facts.slurm {
+        Reading::Unknown(why) => Step::Wait(Wait::Silence(why.clone())),
+        Reading::Jobs(0) => Step::Record,
+        Reading::Jobs(jobs) => Step::Wait(Wait::Jobs(*jobs)),
+        // A slurmctld that is about to end must not start more jobs.
+        Reading::Full { jobs, .. } if *jobs > 0 && facts.is_restarting => Step::Wait(Wait::Jobs(*jobs)),
+        // A job started before the drain reached its node: give the nodes back until it has ended.
+        Reading::Full { nodes, jobs } if *jobs > 0 => restore(nodes, |_| true).unwrap_or_else(|| {
+            if facts.recorded.is_some() {
+                Step::Forget
+            } else {
+                Step::Wait(Wait::Jobs(*jobs))
+            }
+        }),
+        Reading::Full { .. } if !is_recorded => Step::Record,
+        Reading::Full { nodes, .. } => drain(nodes).unwrap_or_else(|| {
+            let has_registered =
+                |name: &NodeName| nodes.get(name).is_some_and(|node| node.registered.is_some());
+            let starting: Vec<NodeName> = facts
+                .starting
+                .iter()
+                .filter(|name| !has_registered(name))
+                .cloned()
+                .collect();
+            if starting.is_empty() {
+                Step::Switch
+            } else {
+                Step::Wait(Wait::Starting(starting))
+            }
+        }),
+    }
+}
+
+/// The key of the Secret is in use: it was switched to, or the old one was put back.
+fn finish(facts: &Facts) -> Step {
+    let nodes = match &facts.slurm {
+        Reading::Jobs(_) => return Step::Nothing,
+        Reading::Unknown(why) => return Step::Wait(Wait::Silence(why.clone())),
+        Reading::Full { nodes, .. } => nodes,
+    };
+    if facts.is_restarting {
+        // Until it ends, the old slurmctld would start jobs on nodes that register with it or come back.
+        let more = facts.recorded.as_ref().and_then(|_| drain(nodes));
+        return more.unwrap_or(Step::Wait(Wait::Restart));
+    }
+    if facts.recorded.as_ref().is_some_and(|recorded| recorded != IN_USE) {
+        return Step::Open;
+    }
+    // A slurmd with the old key cannot register; a job that is sent to it fails.
+    if let Some(step) = restore(nodes, |node| node.registered.is_some()) {
+        return step;
+    }
+    let left: Vec<NodeName> = nodes
+        .iter()
+        .filter(|(_, node)| is_due(node))
+        .map(|(name, _)| name.clone())
+        .collect();
+    if !left.is_empty() {
+        return Step::Wait(Wait::Registration(left));
+    }
+    if facts.recorded.is_some() {
+        Step::Forget
+    } else {
+        Step::Nothing
+    }
+}
+
+/// Whether a job could start there, now or when its slurmd answers again. The reason of a node that somebody else has taken
+/// out of service stays as it is; if that node comes back, it is drained then.
+pub fn takes_jobs(node: &SlurmNode) -> bool {
+    let out = match node.state.base {
+        // With ReturnToService it is back by itself as soon as its slurmd is.
+        NodeBase::Down => !node.was_silent(),
+        NodeBase::Future => true,
+        _ => false,
+    };
+    !is_drained_or_draining(node)
+        && !out
+        && !node.state.has(NodeFlag::Fail)
+        && !node.state.has(NodeFlag::InvalidReg)
+}
+
+/// Drains those that could start a job; nothing when there is none.
+fn drain(nodes: &BTreeMap<NodeName, SlurmNode>) -> Option<Step> {
+    let names: Vec<NodeName> = nodes
+        .iter()
+        .filter(|(_, node)| takes_jobs(node))
+        .map(|(name, _)| name.clone())
+        .collect();
+    (!names.is_empty()).then_some(Step::Drain(names))
+}
+
+/// Brings back those of our drained nodes that may come back; nothing when there is none.
+fn restore(nodes: &BTreeMap<NodeName, SlurmNode>, may: impl Fn(&SlurmNode) -> bool) -> Option<Step> {
+    let names = |wanted: &dyn Fn(&SlurmNode) -> bool| -> Vec<NodeName> {
+        nodes
+            .iter()
+            .filter(|(_, node)| is_ours(node) && may(node) && wanted(node))
+            .map(|(name, _)| name.clone())
+            .collect()
+    };
+    let undrain = names(&|node| !node.down());
+    // One that is down and does not answer starts no job; it is resumed when it is back.
+    let resume = names(&|node| node.down() && node.registered.is_some() && node.state.is_responding());
+    (!undrain.is_empty() || !resume.is_empty()).then_some(Step::Restore { undrain, resume })
+}
+
+fn is_drained_or_draining(node: &SlurmNode) -> bool {
+    node.state.has(NodeFlag::Drain) && !node.state.has(NodeFlag::Undrain)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
