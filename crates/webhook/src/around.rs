@@ -1,27 +1,11 @@
-//! What rules may look at beside the object itself. Collected before a review is judged, so that judging is pure.
+//! What rules may look at beside the object itself: objects of our own kinds, and nothing else. Collected before a review is
+//! judged, so that judging is pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use kube::{Resource, ResourceExt as _};
-
-/// Objects that must be read for a review: only those that the object names.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Needs {
-    pub config_maps: BTreeSet<String>,
-    pub claims: BTreeSet<String>,
-}
-
-impl Needs {
-    pub fn extend(&mut self, other: Self) {
-        self.config_maps.extend(other.config_maps);
-        self.claims.extend(other.claims);
-    }
-}
 
 /// An object that a rule asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +18,7 @@ pub enum Lookup<T> {
     Unknown,
 }
 
-/// Everything around one object: its namespace as the watches know it, and what was read for it.
+/// Everything around one object: its namespace as the watches know it.
 #[derive(Debug, Clone, Default)]
 pub struct Around {
     /// When this was collected.
@@ -42,27 +26,17 @@ pub struct Around {
     /// Whether the lists below are whole: without rights to watch, or just after the start, they are not, and that
     /// something is not in them says nothing.
     pub known: bool,
+    /// Whether what no known Slurm can read is refused. Without it that is a warning, since a newer Slurm may know it.
+    pub strict: bool,
     pub accountings: Vec<Arc<Accounting>>,
     pub controllers: Vec<Arc<Controller>>,
     pub loginsets: Vec<Arc<LoginSet>>,
     pub nodesets: Vec<Arc<NodeSet>>,
     pub restapis: Vec<Arc<RestApi>>,
     pub tokens: Vec<Arc<Token>>,
-    /// Files by name; those that are no text have an empty one.
-    pub config_maps: BTreeMap<String, Lookup<BTreeMap<String, String>>>,
-    /// Access modes.
-    pub claims: BTreeMap<String, Lookup<Vec<String>>>,
 }
 
 impl Around {
-    pub fn config_map(&self, name: &str) -> &Lookup<BTreeMap<String, String>> {
-        self.config_maps.get(name).unwrap_or(&Lookup::Unknown)
-    }
-
-    pub fn claim(&self, name: &str) -> &Lookup<Vec<String>> {
-        self.claims.get(name).unwrap_or(&Lookup::Unknown)
-    }
-
     pub fn controller(&self, name: &str) -> Option<&Controller> {
         by_name(&self.controllers, name)
     }

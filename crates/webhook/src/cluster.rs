@@ -1,22 +1,21 @@
-//! What is read from the API server: watches of our kinds, and single objects that a review names. No policy.
+//! What is read from the API server: watches of our kinds, and for the hook on bindings a pod's labels and a node's
+//! annotations. No policy.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, future::join_all};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod};
+use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use keelson_runtime::{Cache, clock::Clock, watch::Watches};
-use kube::{Api, Client, Resource, ResourceExt, core::PartialObjectMeta};
+use kube::{Api, Client, ResourceExt, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
-use crate::around::{Around, Lookup, Needs, is_object_name};
+use crate::around::{Around, Lookup, is_object_name};
 
 /// Index of the watched objects.
 const NAMESPACE: &str = "namespace";
 /// How long one object may take to come. The API server waits for us meanwhile, so this is short.
 const READ: Duration = Duration::from_secs(2);
-/// Nobody names more than a few; this bounds what one review can ask of the API server.
-const READS: usize = 64;
 
 /// The objects of our kinds, as the watches know them.
 #[derive(Debug, Clone)]
@@ -76,6 +75,7 @@ pub struct Cluster {
     client: Client,
     caches: Caches,
     clock: Clock,
+    strict: bool,
 }
 
 impl fmt::Debug for Cluster {
@@ -87,31 +87,27 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    pub fn new(client: Client, caches: Caches) -> Self {
+    pub fn new(client: Client, caches: Caches, strict: bool) -> Self {
         Self {
             client,
             caches,
             clock: Clock::system(),
+            strict,
         }
     }
 
-    /// What surrounds an object in this namespace, with what its review needs.
-    pub async fn around(&self, namespace: &str, needs: &Needs) -> Around {
-        let Needs { config_maps, claims } = needs;
-        let config_maps = self.read_all(namespace, config_maps, files);
-        let claims = self.read_all(namespace, claims, access_modes);
-        let (config_maps, claims) = tokio::join!(config_maps, claims);
+    /// What surrounds an object in this namespace.
+    pub fn around(&self, namespace: &str) -> Around {
         Around {
             now: Some(self.clock.now()),
             known: self.caches.are_whole(),
+            strict: self.strict,
             accountings: self.caches.accountings.find(NAMESPACE, namespace),
             controllers: self.caches.controllers.find(NAMESPACE, namespace),
             loginsets: self.caches.loginsets.find(NAMESPACE, namespace),
             nodesets: self.caches.nodesets.find(NAMESPACE, namespace),
             restapis: self.caches.restapis.find(NAMESPACE, namespace),
             tokens: self.caches.tokens.find(NAMESPACE, namespace),
-            config_maps,
-            claims,
         }
     }
 
@@ -125,24 +121,6 @@ impl Cluster {
     pub async fn node_annotations(&self, name: &str) -> Lookup<BTreeMap<String, String>> {
         let api: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
         read(&api, name, |node| node.metadata.annotations.unwrap_or_default()).await
-    }
-
-    async fn read_all<K, T>(
-        &self,
-        namespace: &str,
-        names: &std::collections::BTreeSet<String>,
-        take: fn(K) -> T,
-    ) -> BTreeMap<String, Lookup<T>>
-    where
-        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-        K: Clone + DeserializeOwned + fmt::Debug,
-    {
-        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
-        let reads = names
-            .iter()
-            .take(READS)
-            .map(async |name| (name.clone(), read(&api, name, take).await));
-        join_all(reads).await.into_iter().collect()
     }
 }
 
@@ -162,17 +140,4 @@ where
     };
     tracing::warn!(name, error, "an object that a review needs was not read");
     Lookup::Unknown
-}
-
-fn files(map: ConfigMap) -> BTreeMap<String, String> {
-    let binary = map
-        .binary_data
-        .unwrap_or_default()
-        .into_keys()
-        .map(|name| (name, String::new()));
-    map.data.unwrap_or_default().into_iter().chain(binary).collect()
-}
-
-fn access_modes(claim: PersistentVolumeClaim) -> Vec<String> {
-    claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default()
 }

@@ -1,45 +1,34 @@
 //! Texts of the user's that end up in a file which Slurm or sshd reads: written here as the operator would write them,
 //! to see what cannot be read and what would not be used. What a user writes is used or refused, never ignored.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use keelson_api::{
-    Accounting, Controller,
+    Accounting, Controller, assemble,
     validate::{Path, Report},
     well_known::port,
 };
 use slurm_conf::{
     catalogue::File,
-    hostlist::Hostlist,
     merge::{Error, Finding, FindingKind, Rendered},
     node_conf,
+    precheck::{self, Flaw},
     slurm_conf::{
-        AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, SlurmConf, render_external,
-        render_read, unfit_select_type,
+        AccountingHost, ExternalSlurmConf, NodeSet, Partition, SlurmConf, render_external, render_read,
     },
     slurmdbd_conf::{self, SlurmdbdConf, Storage},
     sshd_config,
     syntax::{Document, Statement, parse, parse_pairs},
-    topology,
     value::{encode_name, encode_nodeset_name, encode_partition_name},
     vocabulary::{self, Note},
 };
 
 use crate::{
-    around::{Around, Lookup},
+    around::Around,
     judge::{refuse, warn},
 };
 
-/// Attributes and records whose value is a list of hosts.
-const HOST_LISTS: [(&str, Option<&str>); 5] = [
-    ("NodeName", None),
-    ("DownNodes", None),
-    ("FrontendName", None),
-    ("NodeSet", Some("Nodes")),
-    ("PartitionName", Some("Nodes")),
-];
-
-/// The user's part of slurm.conf.
+/// The user's part of slurm.conf. Files that it includes are not known here: the operator judges them.
 pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report) {
     let path = Path::spec().field("extraConf");
     let extra_conf = controller.spec.extra_conf.as_deref().unwrap_or_default();
@@ -48,8 +37,8 @@ pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report)
     if extra_conf.trim().is_empty() || encode_name(&cluster_name).is_err() {
         return;
     }
-    let files = included_files(controller, around);
-    let document = match parse(File::Slurm, extra_conf, &files) {
+    let conf = assembled(controller, around);
+    let document = match parse(File::Slurm, &conf.extra_conf, &BTreeMap::new()) {
         Ok(document) => document,
         Err(problems) => return judge(&path, Err(Error::Unreadable(problems)), report),
     };
@@ -62,73 +51,45 @@ pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report)
             extra_conf: extra_conf.to_owned(),
         })
     } else {
-        render_read(&filled_in(controller, cluster_name, around), &document)
+        render_read(&conf, &document)
     };
     judge(&path, rendered, report);
-    words(&path, &vocabulary::notes(File::Slurm, &document), report);
-    host_lists(&path, &document, report);
-    includes(&path, &document, report);
-    if !controller.spec.external {
-        topology_file(&path, &document, &files, report);
-        if let Some(line) = unfit_select_type(&document) {
-            let origin = line.origin.as_ref().map(ToString::to_string).unwrap_or_default();
-            refuse(
-                report,
-                &path,
-                format!(
-                    "{origin}: SelectType={}: workers register by themselves, which Slurm allows with select/cons_tres alone",
-                    line.head.value
-                ),
-                "leave SelectType out",
-            );
+    words(&path, &vocabulary::notes(File::Slurm, &document), around, report);
+    for flaw in precheck::flaws(&document) {
+        // Where slurmctld runs elsewhere, its workers are none of ours.
+        if !(controller.spec.external && matches!(flaw, Flaw::SelectType { .. })) {
+            refuse(report, &path, flaw.to_string(), flaw.remedy());
         }
     }
+    missing_files(controller, &path, &document, around, report);
 }
 
 /// What the operator would write around the user's text.
-fn filled_in(controller: &Controller, cluster_name: String, around: &Around) -> SlurmConf {
-    SlurmConf {
-        cluster_name,
-        hosts: (0..controller.replicas())
-            .map(|ordinal| ControllerHost {
-                name: controller.pod_name(ordinal),
-                address: Some(controller.pod_fqdn(ordinal)),
-            })
-            .collect(),
-        slurmctld_port: port::SLURMCTLD,
-        slurmd_port: port::SLURMD,
-        service_address: Some(controller.service_fqdn()),
-        jwks: controller.spec.jwks_key_ref.is_some(),
-        accounting: controller.spec.accounting_ref.as_ref().map(|_| AccountingHost {
-            host: "accounting".into(),
-            port: port::SLURMDBD,
-            backup_host: None,
-        }),
-        metrics: controller.spec.metrics_enabled(),
-        nodesets: nodesets(controller, around),
-        ..SlurmConf::default()
-    }
-}
-
-fn nodesets(controller: &Controller, around: &Around) -> Vec<NodeSet> {
+fn assembled(controller: &Controller, around: &Around) -> SlurmConf {
     let own = controller.metadata.name.as_deref().unwrap_or_default();
     let own = around
         .nodesets
         .iter()
+        .map(AsRef::as_ref)
         .filter(|nodeset| nodeset.spec.controller_ref.name == own);
-    // Two of one name are those two's fault; the file would have what either of them brings.
+    let accounting = controller.spec.accounting_ref.as_ref().map(|_| AccountingHost {
+        host: "accounting".into(),
+        port: port::SLURMDBD,
+        backup_host: None,
+    });
+    let mut conf = assemble::slurm_conf(controller, accounting, own);
+    conf.nodesets = distinct(conf.nodesets);
+    conf
+}
+
+/// Two of one name are those two's fault, and so is a name that cannot be one: the file has what either of them brings.
+fn distinct(nodesets: Vec<NodeSet>) -> Vec<NodeSet> {
     let mut partitions: BTreeMap<String, bool> = BTreeMap::new();
-    for nodeset in own {
-        let enabled = nodeset
-            .spec
-            .partition
-            .as_ref()
-            .is_some_and(|partition| partition.enabled);
-        *partitions.entry(nodeset.slurm_name()).or_default() |= enabled;
+    for NodeSet { name, partition, .. } in nodesets {
+        *partitions.entry(name).or_default() |= partition.is_some();
     }
     partitions
         .into_iter()
-        // A name that cannot be one is its NodeSet's fault.
         .filter(|(name, enabled)| {
             encode_nodeset_name(name).is_ok() && (!enabled || encode_partition_name(name).is_ok())
         })
@@ -141,42 +102,33 @@ fn nodesets(controller: &Controller, around: &Around) -> Vec<NodeSet> {
         .collect()
 }
 
-/// Files that slurm.conf includes, by one of the user's lines or by a file that it includes.
-pub fn included_names(controller: &Controller, around: &Around) -> BTreeSet<String> {
-    let files = included_files(controller, around);
-    let mut texts = vec![controller.spec.extra_conf.as_deref().unwrap_or_default()];
-    let mut names = BTreeSet::new();
-    while let Some(text) = texts.pop() {
-        for line in text.lines() {
-            let mut words = line.split_whitespace();
-            let includes = words
-                .next()
-                .is_some_and(|word| word.eq_ignore_ascii_case("Include"));
-            let Some(name) = words.next().filter(|_| includes) else {
-                continue;
-            };
-            if names.insert(name.to_owned()) {
-                texts.extend(files.get(name).map(String::as_str));
-            }
+/// With no ConfigMap of files at all, none can have what is missing. Whether one that is named has it, the operator says.
+fn missing_files(
+    controller: &Controller,
+    path: &Path,
+    document: &Document,
+    around: &Around,
+    report: &mut Report,
+) {
+    let any = |list: &Option<Vec<_>>| list.as_ref().is_some_and(|list| !list.is_empty());
+    if controller.spec.external || any(&controller.spec.config_file_refs) {
+        return;
+    }
+    for missing in precheck::missing_files(document, |file| file.starts_with('/')) {
+        let origin = missing.origin().map(ToString::to_string).unwrap_or_default();
+        let problem = format!("{origin}: {missing}, and configFileRefs is empty");
+        if around.strict {
+            let remedy = "name a ConfigMap that has the file in configFileRefs";
+            refuse(report, path, problem, remedy);
+        } else {
+            let waits = "the configuration waits until a ConfigMap there has the file";
+            warn(report, path, format!("{problem}; {waits}"));
         }
     }
-    names
-}
-
-/// Files that `Include` may name: those beside slurm.conf.
-fn included_files(controller: &Controller, around: &Around) -> BTreeMap<String, String> {
-    let references = controller.spec.config_file_refs.iter().flatten();
-    references
-        .filter_map(|reference| match around.config_map(&reference.name) {
-            Lookup::Found(files) => Some(files.clone()),
-            Lookup::Missing | Lookup::Unknown | Lookup::Impossible => None,
-        })
-        .flatten()
-        .collect()
 }
 
 /// The user's part of slurmdbd.conf.
-pub fn slurmdbd_conf(accounting: &Accounting, report: &mut Report) {
+pub fn slurmdbd_conf(accounting: &Accounting, around: &Around, report: &mut Report) {
     let extra_conf = accounting.spec.extra_conf.clone().unwrap_or_default();
     if extra_conf.trim().is_empty() || accounting.spec.external {
         return;
@@ -200,7 +152,12 @@ pub fn slurmdbd_conf(accounting: &Accounting, report: &mut Report) {
     let Ok(document) = parse(File::Slurmdbd, &extra_conf, &BTreeMap::new()) else {
         return;
     };
-    words(&path, &vocabulary::notes(File::Slurmdbd, &document), report);
+    words(
+        &path,
+        &vocabulary::notes(File::Slurmdbd, &document),
+        around,
+        report,
+    );
     for (key, field) in [
         ("StorageHost", "host"),
         ("StoragePort", "port"),
@@ -230,11 +187,16 @@ pub fn sshd(path: &Path, role: sshd_config::Role, extra: Option<&str>, report: &
 }
 
 /// What workers register with.
-pub fn node_parameters(path: &Path, extra_conf: &str, report: &mut Report) {
+pub fn node_parameters(path: &Path, extra_conf: &str, around: &Around, report: &mut Report) {
     match node_conf::parse(extra_conf) {
         Ok(conf) => {
             for note in conf.notes {
-                warn(report, path, note.to_string());
+                match note {
+                    node_conf::Note::Unknown(_) => unknown_to_us(path, &note, around, report),
+                    node_conf::Note::Joined(_) | node_conf::Note::NoFeatures(_) => {
+                        warn(report, path, note.to_string());
+                    }
+                }
             }
         }
         Err(faults) => {
@@ -246,7 +208,7 @@ pub fn node_parameters(path: &Path, extra_conf: &str, report: &mut Report) {
 }
 
 /// The rest of a partition's line.
-pub fn partition_config(path: &Path, config: &str, report: &mut Report) {
+pub fn partition_config(path: &Path, config: &str, around: &Around, report: &mut Report) {
     match parse_pairs(config) {
         Err(error) => refuse(
             report,
@@ -255,10 +217,12 @@ pub fn partition_config(path: &Path, config: &str, report: &mut Report) {
             "write Key=Value pairs with blanks between them, such as MaxTime=UNLIMITED State=UP",
         ),
         Ok(attributes) => {
-            words(path, &vocabulary::partition_notes(&attributes), report);
+            words(path, &vocabulary::partition_notes(&attributes), around, report);
             let mut line = Statement::new("PartitionName", "partition");
             line.attributes = attributes;
-            host_list(path, &line, "", report);
+            for flaw in precheck::host_lists(&line) {
+                refuse(report, path, flaw.to_string(), flaw.remedy());
+            }
         }
     }
 }
@@ -326,74 +290,117 @@ fn judge_finding(path: &Path, finding: &Finding, report: &mut Report) {
     }
 }
 
-/// A newer Slurm may know more than we do, so these are no reasons to refuse.
-fn words(path: &Path, notes: &[Note], report: &mut Report) {
+fn words(path: &Path, notes: &[Note], around: &Around, report: &mut Report) {
     for note in notes {
+        unknown_to_us(path, note, around, report);
+    }
+}
+
+/// What the Slurm that we know would refuse. A newer one may know more than we do, so this is a reason to refuse only where the
+/// administrator said so.
+fn unknown_to_us(path: &Path, note: &impl std::fmt::Display, around: &Around, report: &mut Report) {
+    if around.strict {
+        let remedy = "correct it; if your Slurm knows it, set webhook.strictConfiguration=false in the chart slurm-operator";
+        refuse(report, path, note.to_string(), remedy);
+    } else {
         warn(report, path, note.to_string());
     }
 }
 
-fn host_lists(path: &Path, document: &Document, report: &mut Report) {
-    for statement in &document.statements {
-        let origin = statement
-            .origin
-            .as_ref()
-            .map(|origin| format!("{origin}: "))
-            .unwrap_or_default();
-        host_list(path, statement, &origin, report);
-    }
-}
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
 
-fn host_list(path: &Path, statement: &Statement, origin: &str, report: &mut Report) {
-    for (key, attribute) in HOST_LISTS {
-        if !statement.head.is(key) {
-            continue;
-        }
-        let (name, value) = match attribute {
-            Some(attribute) => (attribute, statement.attribute(attribute)),
-            None => (key, Some(statement.head.value.as_str())),
+    use super::*;
+    use crate::judge::judge_any;
+    use crate::review::{Kind, Operation, Request};
+
+    fn review(kind: &str, strict: bool, old: Option<Value>, spec: Value) -> Report {
+        let object = |spec| json!({ "metadata": { "name": "n" }, "spec": spec });
+        let request = Request {
+            uid: "u".into(),
+            operation: if old.is_some() {
+                Operation::Update
+            } else {
+                Operation::Create
+            },
+            kind: Kind {
+                group: "slinky.slurm.net".into(),
+                kind: kind.into(),
+            },
+            name: "n".into(),
+            namespace: "ns".into(),
+            sub_resource: String::new(),
+            object: Some(object(spec)),
+            old_object: old.map(object),
         };
-        if let Some(error) = value.and_then(|value| value.parse::<Hostlist>().err()) {
-            refuse(
-                report,
-                path,
-                format!("{origin}{name} is no host list: {error}"),
-                "write names such as gpu-[0-3,7],login1",
-            );
-        }
+        let around = Around {
+            strict,
+            ..Around::default()
+        };
+        judge_any(&request, &around).report
     }
-}
 
-fn topology_file(path: &Path, document: &Document, files: &BTreeMap<String, String>, report: &mut Report) {
-    if let Some((plugin, needed)) = topology::plugin_without_file(document, |file| files.contains_key(file)) {
-        let origin = plugin
-            .origin
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        warn(
-            report,
-            path,
-            format!(
-                "{origin}: TopologyPlugin={} needs {}, and no ConfigMap of configFileRefs has it; the configuration waits until \
-                 one has it",
-                plugin.head.value,
-                needed.join(" or ")
-            ),
+    /// How often a text is the reason of a refusal and of a warning.
+    fn told(report: &Report, text: &str) -> (usize, usize) {
+        let refused = report
+            .violations
+            .iter()
+            .filter(|found| found.problem.contains(text));
+        let warned = report.warnings.iter().filter(|found| found.text.contains(text));
+        (refused.count(), warned.count())
+    }
+
+    fn nodeset(more: Value) -> Value {
+        let mut spec = json!({ "controllerRef": { "name": "c" }, "slurmd": { "image": "i" } });
+        if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+            spec.extend(more);
+        }
+        spec
+    }
+
+    #[rstest]
+    #[case::unknown("Controller", json!({ "extraConf": "NoSuchParameter=1" }), "NoSuchParameter")]
+    #[case::unreadable("Controller", json!({ "extraConf": "MinJobAge=soon" }), "MinJobAge=soon")]
+    #[case::include("Controller", json!({ "extraConf": "Include gpus.conf" }), "gpus.conf")]
+    #[case::slurmdbd("Accounting", json!({ "extraConf": "NoSuchParameter=1" }), "NoSuchParameter")]
+    #[case::partition("NodeSet", nodeset(json!({ "partition": { "config": "MaxTime=forever" } })), "MaxTime=forever")]
+    #[case::worker("NodeSet", nodeset(json!({ "extraConf": "NoSuchParameter=1" })), "NoSuchParameter")]
+    fn what_slurm_would_refuse_is_refused_where_the_administrator_said_so(
+        #[case] kind: &str,
+        #[case] spec: Value,
+        #[case] text: &str,
+    ) {
+        let lenient = review(kind, false, None, spec.clone());
+        assert_eq!(told(&lenient, text), (0, 1), "{lenient:?}");
+        let strict = review(kind, true, None, spec);
+        assert_eq!(told(&strict, text), (1, 0), "{strict:?}");
+    }
+
+    #[test]
+    fn what_was_there_before_it_was_refused_holds_up_no_other_change() {
+        let conf = |text: &str, cluster: &str| json!({ "extraConf": text, "clusterName": cluster });
+        let old = || Some(conf("NoSuchParameter=1", "a"));
+        let other = review("Controller", true, old(), conf("NoSuchParameter=1", "b"));
+        assert_eq!(told(&other, "NoSuchParameter").0, 0, "{other:?}");
+        let same = review(
+            "Controller",
+            true,
+            old(),
+            conf("NoSuchParameter=1\nMinJobAge=7", "a"),
         );
+        assert_eq!(told(&same, "NoSuchParameter").0, 1, "{same:?}");
     }
-}
 
-fn includes(path: &Path, document: &Document, report: &mut Report) {
-    for (origin, file) in &document.includes {
-        if !file.starts_with('/') {
-            warn(
-                report,
-                path,
-                format!(
-                    "{origin}: no ConfigMap of configFileRefs has the file {file}; the configuration waits until one has it"
-                ),
-            );
-        }
+    #[test]
+    fn what_works_but_is_probably_not_meant_is_warned_of_in_any_case() {
+        let report = review(
+            "NodeSet",
+            true,
+            None,
+            nodeset(json!({ "extraConf": "Gres=gpu:1 Gres=x:1" })),
+        );
+        assert_eq!(told(&report, "there twice"), (0, 1), "{report:?}");
     }
 }

@@ -1,14 +1,17 @@
 //! Judges a request: the field rules of `keelson_api`, and the rules that look beyond the object. Pure.
 
+use std::collections::BTreeMap;
+
 use keelson_api::{
     Accounting, Controller, LoginSet, NodeSet, RestApi, Token,
-    validate::{Path, Report, Validate, Violation, Warning, validate, validate_update},
+    validate::{Path, Report, Validate, Violation, Warning, validate, validate_annotations, validate_update},
+    well_known::annotation,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    around::{Around, Needs},
+    around::Around,
     children,
     review::{Operation, Request, Verdict},
 };
@@ -23,13 +26,11 @@ pub trait Rules: Validate + DeserializeOwned + Clone + Send + Sync + 'static {
     /// Services that the operator makes for it alone.
     fn services(&self) -> Vec<String>;
 
-    /// What must be read before [`Rules::beside`] can judge.
-    fn needs(&self) -> Needs {
-        Needs::default()
-    }
-
     /// Rules on the object beside others, and on texts that Slurm or sshd will read.
     fn beside(&self, around: &Around, report: &mut Report);
+
+    /// What a person should know of what a change does.
+    fn on_update(_old: &Self, _new: &Self, _report: &mut Report) {}
 
     /// What a person should know who deletes the object. Deletion is never refused.
     fn on_delete(&self, around: &Around) -> Vec<String>;
@@ -47,12 +48,17 @@ pub enum Case<K> {
         old: Box<K>,
         new: Box<K>,
     },
+    /// Only annotations of ours change.
+    Annotate {
+        old: Box<K>,
+        new: Box<K>,
+    },
     Delete(Box<K>),
 }
 
 impl<K: Rules> Case<K> {
     /// Reads the objects of a request. What cannot make a difference is not read: a subresource, a change that leaves
-    /// the spec alone, an object on its way out.
+    /// the spec and our annotations alone, an object on its way out.
     pub fn of(request: &Request) -> Self {
         let Request {
             operation,
@@ -73,10 +79,14 @@ impl<K: Rules> Case<K> {
                 let leaving = new
                     .pointer("/metadata/deletionTimestamp")
                     .is_some_and(|at| !at.is_null());
-                if leaving || new.get("spec") == old.get("spec") {
+                let same_spec = new.get("spec") == old.get("spec");
+                if leaving || same_spec && own_annotations(new) == own_annotations(old) {
                     return Self::Pass;
                 }
                 match (decode(new), decode(old)) {
+                    (Ok(new), Ok(old)) if same_spec => Self::Annotate { old, new },
+                    // It could not be read before either, and this change does not touch that.
+                    _ if same_spec => Self::Pass,
                     (Ok(new), Ok(old)) => Self::Update { old, new },
                     // What is stored is older than these rules; the new one is judged by itself.
                     (Ok(new), Err(_)) => Self::Create(new),
@@ -89,19 +99,6 @@ impl<K: Rules> Case<K> {
         }
     }
 
-    /// What must be read to judge it.
-    pub fn needs(&self) -> Needs {
-        match self {
-            Self::Pass | Self::Unreadable(_) | Self::Delete(_) => Needs::default(),
-            Self::Create(new) => new.needs(),
-            Self::Update { old, new } => {
-                let mut needs = new.needs();
-                needs.extend(old.needs());
-                needs
-            }
-        }
-    }
-
     /// Judges it.
     pub fn judge(&self, around: &Around) -> Verdict {
         match self {
@@ -109,21 +106,36 @@ impl<K: Rules> Case<K> {
             Self::Unreadable(report) => report.clone().into(),
             Self::Create(new) => {
                 let mut report = validate(new.as_ref());
+                report.extend(validate_annotations(None, new.as_ref()));
                 children::check(new.as_ref(), around, &mut report);
                 new.beside(around, &mut report);
                 report.into()
             }
             Self::Update { old, new } => {
                 let mut report = validate_update(old.as_ref(), new.as_ref());
+                report.extend(validate_annotations(Some(old.as_ref()), new.as_ref()));
                 report.extend(ratchet(old.as_ref(), new.as_ref(), around));
+                K::on_update(old, new, &mut report);
                 report.into()
             }
+            Self::Annotate { old, new } => validate_annotations(Some(old.as_ref()), new.as_ref()).into(),
             Self::Delete(old) => Verdict {
                 notes: old.on_delete(around),
                 ..Verdict::default()
             },
         }
     }
+}
+
+/// The annotations that mean something to us.
+fn own_annotations(object: &Value) -> BTreeMap<&str, &Value> {
+    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    annotations
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| key.starts_with(annotation::PREFIX))
+        .map(|(key, value)| (key.as_str(), value))
+        .collect()
 }
 
 /// Judges a request of any kind of ours.
@@ -303,6 +315,35 @@ mod tests {
             let verdict = judge_any(&request(kind, Operation::Update, Some(old), Some(new)), &Around::default());
             prop_assert!(verdict.report.is_valid());
         }
+    }
+
+    #[test]
+    fn an_annotation_of_ours_is_judged_when_it_changes_alone() {
+        let object = |annotations: Value| json!({ "metadata": { "name": "n", "annotations": annotations }, "spec": { "extraConf": "AuthType=auth/munge" } });
+        let judged = |old: Value, new: Value| {
+            let request = request(
+                "Controller",
+                Operation::Update,
+                Some(object(old)),
+                Some(object(new)),
+            );
+            judge_any(&request, &Around::default()).report
+        };
+        let wrong = json!({ "keelson.dev/generate": "everything" });
+        let report = judged(json!({}), wrong.clone());
+        assert_eq!(report.violations.len(), 1, "{report}");
+        assert!(
+            report
+                .to_string()
+                .starts_with("metadata.annotations[keelson.dev/generate]: "),
+            "{report}"
+        );
+        assert!(judged(wrong.clone(), wrong.clone()).is_valid());
+        assert!(judged(wrong.clone(), json!({})).is_valid());
+        let mut other = wrong.clone();
+        other["example.org/a"] = json!("b");
+        assert!(judged(wrong, other).is_valid(), "what was wrong before");
+        assert!(judged(json!({}), json!({ "keelson.dev/generate": "true" })).is_valid());
     }
 
     #[test]

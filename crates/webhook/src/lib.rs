@@ -16,6 +16,7 @@ mod metrics;
 mod readiness;
 pub mod review;
 mod server;
+mod turns;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -30,9 +31,10 @@ use keelson_runtime::{
 use kube::Client;
 use metrics::Metrics;
 use readiness::Readiness;
-pub use server::{BINDING_PATH, DELETION_PATH, Error, Limits};
+pub use server::{BINDING_PATH, DELETION_PATH, Error};
 use server::{Bound, Service};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+pub use turns::Limits;
 
 /// Answers a review of any kind of ours as if it were alone in an empty cluster.
 pub fn answer_alone(body: &[u8]) -> Result<review::Answer, review::ReadError> {
@@ -54,12 +56,16 @@ pub struct Options {
     pub metrics_secure: bool,
     /// Namespaces whose objects are known to rules that compare; all when empty.
     pub namespaces: Vec<String>,
+    /// Whether configuration that no known Slurm can read is refused instead of warned of.
+    pub strict_configuration: bool,
     /// Where the serving certificate comes from.
     pub certificate: CertificateSource,
     /// How long requests are still taken after the replica has said that it leaves: until everyone has heard of it.
     pub drain: Duration,
     /// Bounds on what clients can make us do.
     pub limits: Limits,
+    /// Whether the hook on `pods/binding` is served.
+    pub pods_binding: bool,
 }
 
 /// Where the serving certificate comes from.
@@ -79,9 +85,11 @@ pub async fn serve(client: Client, options: Options, stop: CancellationToken) ->
         metrics: scraped,
         metrics_secure,
         namespaces,
+        strict_configuration,
         certificate,
         drain,
         limits,
+        pods_binding,
     } = options;
     let metrics = Metrics::new();
     let readiness = Readiness::default();
@@ -140,10 +148,11 @@ pub async fn serve(client: Client, options: Options, stop: CancellationToken) ->
 
     let leaving = readiness.clone();
     let service = Service {
-        cluster: Cluster::new(client, caches),
+        cluster: Cluster::new(client, caches, strict_configuration),
         metrics,
         readiness,
         limits,
+        pods_binding,
     };
     let router: Router = server::router(service);
     let draining = async {

@@ -13,11 +13,10 @@ use axum::{
 };
 use axum_server::{Handle, tls_rustls::RustlsConfig};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    around::Needs,
     binding,
     certificate::tls::Tls,
     cluster::Cluster,
@@ -25,6 +24,7 @@ use crate::{
     metrics::Metrics,
     readiness::Readiness,
     review::{Operation, Request, Verdict, read},
+    turns::{self, Limits, Turns},
 };
 
 /// Path of the hook that warns of deletions, for all kinds.
@@ -37,27 +37,6 @@ const LAST_REQUESTS: Duration = Duration::from_secs(15);
 /// How long the head of a request may take. hyper counts from the end of the request before, so that this also ends
 /// idle connections; the API server gives them up after 90 s itself, and must not find one closed that it wants to use.
 const HEAD: Duration = Duration::from_mins(3);
-
-/// Bounds on what clients can make us do.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Largest review in bytes. The API server takes objects of 3 MiB, and a review of a change holds two.
-    pub body: usize,
-    /// Reviews at the same time; more wait for their turn.
-    pub concurrent: usize,
-    /// Longest time for one review, waiting included. The API server itself gives up after 30 s at most.
-    pub time: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body: 8 << 20,
-            concurrent: 64,
-            time: Duration::from_secs(10),
-        }
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -84,28 +63,31 @@ pub struct Service {
     pub metrics: Metrics,
     pub readiness: Readiness,
     pub limits: Limits,
+    /// Whether the hook on `pods/binding` is served.
+    pub pods_binding: bool,
 }
 
 /// The admission endpoints.
 pub fn router(service: Service) -> Router {
     let limits = service.limits.clone();
-    let turns = Turns {
-        permits: Arc::new(Semaphore::new(limits.concurrent)),
-        time: limits.time,
-        metrics: service.metrics.clone(),
-    };
+    let body = DefaultBodyLimit::max(limits.body);
+    let turns = Turns::new(limits, service.metrics.clone());
     let readiness = service.readiness.clone();
-    Router::new()
+    let mut router = Router::new()
         .route(&path_of::<Accounting>(), post(validate::<Accounting>))
         .route(&path_of::<Controller>(), post(validate::<Controller>))
         .route(&path_of::<LoginSet>(), post(validate::<LoginSet>))
         .route(&path_of::<NodeSet>(), post(validate::<NodeSet>))
         .route(&path_of::<RestApi>(), post(validate::<RestApi>))
         .route(&path_of::<Token>(), post(validate::<Token>))
-        .route(DELETION_PATH, post(deletion))
-        .route(BINDING_PATH, post(bind))
-        .layer(DefaultBodyLimit::max(limits.body))
-        .layer(middleware::from_fn_with_state(turns, take_turns))
+        .route(DELETION_PATH, post(deletion));
+    // It reads pods and nodes for whoever asks: it is there only where it is used.
+    if service.pods_binding {
+        router = router.route(BINDING_PATH, post(bind));
+    }
+    router
+        .layer(body)
+        .layer(middleware::from_fn_with_state(turns, turns::take))
         .layer(middleware::from_fn_with_state(readiness, say_goodbye))
         .with_state(service)
 }
@@ -117,7 +99,7 @@ pub fn path_of<K: Rules>() -> String {
 
 async fn validate<K: Rules>(State(service): State<Service>, body: Bytes) -> Response {
     answer(&service, K::KIND, &body, async |request| {
-        judge::<K>(&service, request).await
+        judge::<K>(&service, request)
     })
     .await
 }
@@ -129,12 +111,7 @@ async fn deletion(State(service): State<Service>, body: Bytes) -> Response {
         if request.operation != Operation::Delete {
             return Verdict::default();
         }
-        // Deletions need nothing that would have to be read.
-        let around = service
-            .cluster
-            .around(&request.namespace, &Needs::default())
-            .await;
-        judge_any(request, &around)
+        judge_any(request, &service.cluster.around(&request.namespace))
     })
     .await
 }
@@ -146,13 +123,12 @@ async fn bind(State(service): State<Service>, body: Bytes) -> Response {
     .await
 }
 
-async fn judge<K: Rules>(service: &Service, request: &Request) -> Verdict {
+fn judge<K: Rules>(service: &Service, request: &Request) -> Verdict {
     let case = Case::<K>::of(request);
     if matches!(case, Case::Pass) {
         return Verdict::default();
     }
-    let around = service.cluster.around(&request.namespace, &case.needs()).await;
-    case.judge(&around)
+    case.judge(&service.cluster.around(&request.namespace))
 }
 
 async fn answer(
@@ -180,32 +156,23 @@ async fn answer(
     service.metrics.reviewed(kind, operation.as_str(), label);
     service.metrics.took(kind, begun.elapsed());
     if !verdict.report.is_valid() {
-        tracing::info!(kind, namespace, name, operation = operation.as_str(), reason = %verdict.report, "refused");
+        // The fields alone: what a user wrote into them belongs into the answer and not into our log.
+        let fields: Vec<String> = verdict
+            .report
+            .violations
+            .iter()
+            .map(|v| v.path.to_string())
+            .collect();
+        tracing::info!(
+            kind,
+            namespace,
+            name,
+            operation = operation.as_str(),
+            fields = fields.join(", "),
+            "refused"
+        );
     }
     Json(review.answer(verdict)).into_response()
-}
-
-/// A bound on how much is done at once and on how long it takes.
-#[derive(Clone)]
-struct Turns {
-    permits: Arc<Semaphore>,
-    time: Duration,
-    metrics: Metrics,
-}
-
-async fn take_turns(State(turns): State<Turns>, request: HttpRequest, next: Next) -> Response {
-    let _counted = turns.metrics.in_flight();
-    let review = async {
-        // The body is read after this, so that waiting costs no memory.
-        let Ok(_permit) = turns.permits.acquire().await else {
-            return StatusCode::SERVICE_UNAVAILABLE.into_response();
-        };
-        next.run(request).await
-    };
-    match tokio::time::timeout(turns.time, review).await {
-        Ok(response) => response,
-        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the review took too long").into_response(),
-    }
 }
 
 /// While stopping, each answer ends its connection: the client then opens the next one elsewhere, and does not run into

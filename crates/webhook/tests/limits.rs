@@ -34,12 +34,12 @@ async fn what_is_no_review_is_told_so() {
     ask(&client, &url).await.unwrap();
 }
 
-/// A cluster that never answers reads of `ConfigMap`s.
-fn silent_about_config_maps() -> kube::Client {
+/// A cluster that never answers reads of pods.
+fn silent_about_pods() -> kube::Client {
     use axum::{body::Body, http};
     kube::Client::new(
         tower::service_fn(async |request: http::Request<kube::client::Body>| {
-            if request.uri().path().contains("configmaps")
+            if request.uri().path().contains("pods")
                 || request.uri().query().is_some_and(|q| q.contains("watch=true"))
             {
                 std::future::pending::<()>().await;
@@ -51,50 +51,39 @@ fn silent_about_config_maps() -> kube::Client {
     )
 }
 
-fn controller_with_files() -> Value {
-    json!({
-        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
-        "metadata": { "name": "slurm", "namespace": support::NAMESPACE },
-        "spec": {
-            "slurmKeyRef": { "name": "k", "key": "k" }, "jwtKeyRef": { "name": "k", "key": "j" },
-            "configFileRefs": [{ "name": "files" }],
-            "slurmctld": { "image": "slurmctld" }, "logfile": { "image": "alpine" },
-        },
-    })
+fn binding(pod: &str, node: &str) -> Value {
+    let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod }, "target": { "name": node } });
+    review("CREATE", "Binding", None, Some(&binding))
 }
 
 #[tokio::test]
-async fn a_cluster_that_does_not_answer_warns_and_refuses_nothing() {
+async fn a_cluster_that_does_not_answer_keeps_no_pod_from_its_node() {
     let authority = Authority::new();
-    let server = Server::start(silent_about_config_maps(), &authority, |_| {}).await;
-    let question = review("CREATE", "Controller", None, Some(&controller_with_files()));
+    let server = Server::start(silent_about_pods(), &authority, |_| {}).await;
     let sent = https(&[&authority])
-        .post(server.url(&path_of("Controller")))
-        .json(&question)
+        .post(server.url(keelson_webhook::BINDING_PATH))
+        .json(&binding("worker", "node-1"))
         .send();
     let answer: Value = sent.await.unwrap().json().await.unwrap();
     assert_eq!(answer["response"]["allowed"], true);
-    assert!(
-        answer["response"]["warnings"][0]
-            .as_str()
-            .unwrap()
-            .contains("was not checked"),
-        "{answer}"
-    );
+    assert!(answer["response"]["patch"].is_null(), "{answer}");
 }
 
 #[tokio::test]
 async fn what_takes_too_long_ends_and_others_wait_for_their_turn() {
     let authority = Authority::new();
-    let server = Server::start(silent_about_config_maps(), &authority, |options| {
+    let server = Server::start(silent_about_pods(), &authority, |options| {
         options.limits.concurrent = 1;
         options.limits.time = Duration::from_millis(1500);
     })
     .await;
     let client = https(&[&authority]);
-    let slow = review("CREATE", "Controller", None, Some(&controller_with_files()));
+    let slow = binding("worker", "node-1");
     let begun = Instant::now();
-    let slow = client.post(server.url(&path_of("Controller"))).json(&slow).send();
+    let slow = client
+        .post(server.url(keelson_webhook::BINDING_PATH))
+        .json(&slow)
+        .send();
     let quick = async {
         tokio::time::sleep(Duration::from_millis(700)).await;
         let quick = review("CREATE", "NodeSet", None, Some(&nodeset()));
@@ -113,6 +102,20 @@ async fn what_takes_too_long_ends_and_others_wait_for_their_turn() {
         waited >= Duration::from_millis(1400),
         "it did not wait for its turn: {waited:?}"
     );
+}
+
+#[tokio::test]
+async fn the_hook_on_bindings_is_there_only_where_it_is_used() {
+    let authority = Authority::new();
+    let server = Server::start(cluster(vec![]), &authority, |options| {
+        options.pods_binding = false;
+    })
+    .await;
+    let sent = https(&[&authority])
+        .post(server.url(keelson_webhook::BINDING_PATH))
+        .json(&binding("worker", "node-1"))
+        .send();
+    assert_eq!(sent.await.unwrap().status(), 404);
 }
 
 #[tokio::test]
@@ -168,11 +171,9 @@ async fn a_worker_gets_the_topology_of_its_node_and_others_are_left_alone() {
         ("nobody", "node-1", false),
         ("worker", "gone", false),
     ] {
-        let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod }, "target": { "name": node } });
-        let question = review("CREATE", "Binding", None, Some(&binding));
         let sent = client
             .post(server.url(keelson_webhook::BINDING_PATH))
-            .json(&question)
+            .json(&binding(pod, node))
             .send();
         let answer: Value = sent.await.unwrap().json().await.unwrap();
         assert_eq!(answer["response"]["allowed"], true);

@@ -23,8 +23,8 @@ impl Rules for Accounting {
         vec![self.accounting_name()]
     }
 
-    fn beside(&self, _: &Around, report: &mut Report) {
-        conf::slurmdbd_conf(self, report);
+    fn beside(&self, around: &Around, report: &mut Report) {
+        conf::slurmdbd_conf(self, around, report);
     }
 
     fn on_delete(&self, around: &Around) -> Vec<String> {

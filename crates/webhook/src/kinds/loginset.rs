@@ -1,14 +1,19 @@
-//! LoginSet: its Controller, and what it adds to `sshd_config`.
+//! LoginSet: its Controller, what it adds to `sshd_config`, and which changes replace its pods.
 
 use keelson_api::{
     LoginSet,
+    loginset::LoginSetSpec,
     validate::{Path, Report},
 };
 use kube::ResourceExt as _;
 use slurm_conf::sshd_config::Role;
 
 use super::controller_exists;
-use crate::{around::Around, conf, judge::Rules};
+use crate::{
+    around::Around,
+    conf,
+    judge::{Rules, warn},
+};
 
 impl Rules for LoginSet {
     const KIND: &'static str = "loginset";
@@ -25,10 +30,60 @@ impl Rules for LoginSet {
         conf::sshd(&path, Role::Login, self.spec.extra_sshd_config.as_deref(), report);
     }
 
+    fn on_update(old: &Self, new: &Self, report: &mut Report) {
+        if let Some(field) = replaces_pods(&old.spec, &new.spec).filter(|_| old.spec.replicas > 0) {
+            let grace = grace_period(&old.spec);
+            warn(
+                report,
+                &Path::spec().field(field),
+                format!("this change replaces the login pods; open sessions have {grace} s to end"),
+            );
+        }
+    }
+
     fn on_delete(&self, _: &Around) -> Vec<String> {
         vec![format!(
             "users who are logged in to LoginSet {} are cut off",
             self.name_any()
         )]
     }
+}
+
+/// The first field of the change that login pods have to start anew for.
+fn replaces_pods(old: &LoginSetSpec, new: &LoginSetSpec) -> Option<&'static str> {
+    // Without `..`: whoever adds a field says whether it replaces pods.
+    let LoginSetSpec {
+        controller_ref: _,
+        replicas: _,
+        login,
+        initconf,
+        template,
+        root_ssh_authorized_keys: _,
+        extra_sshd_config,
+        sssd_conf_ref,
+        sssd: _,
+        strategy: _,
+        service: _,
+    } = new;
+    [
+        ("login", *login != old.login),
+        ("initconf", *initconf != old.initconf),
+        ("template", *template != old.template),
+        ("extraSshdConfig", *extra_sshd_config != old.extra_sshd_config),
+        (
+            "sssdConfRef",
+            new.sssd_enabled() && *sssd_conf_ref != old.sssd_conf_ref,
+        ),
+        ("sssd", new.sssd_enabled() != old.sssd_enabled()),
+    ]
+    .into_iter()
+    .find_map(|(field, changed)| changed.then_some(field))
+}
+
+/// Seconds that running pods have between the request to stop and the end.
+fn grace_period(spec: &LoginSetSpec) -> u64 {
+    const KUBERNETES_DEFAULT: u64 = 30;
+    let pod = spec.template.as_ref().and_then(|template| template.spec.as_ref());
+    pod.and_then(|pod| pod.0.get("terminationGracePeriodSeconds")?.as_u64())
+        .unwrap_or(KUBERNETES_DEFAULT)
 }

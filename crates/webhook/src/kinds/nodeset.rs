@@ -1,6 +1,5 @@
-//! NodeSet: its names beside those of the others in its cluster, and what it adds to files.
-
-use std::collections::BTreeMap;
+//! NodeSet: its names beside those of the others in its cluster, and what it adds to files. What else is in the Controller's
+//! `extraConf` the operator judges: an answer must not tell what another object holds.
 
 use keelson_api::{
     NodeSet,
@@ -11,9 +10,7 @@ use keelson_api::{
 };
 use kube::ResourceExt as _;
 use slurm_conf::{
-    catalogue::File,
     sshd_config::Role,
-    syntax::parse,
     value::{ValueError, encode_nodeset_name, encode_partition_name},
 };
 
@@ -40,15 +37,14 @@ impl Rules for NodeSet {
         if let Some(now) = around.now {
             report.extend(is_over(self, now));
         }
-        names_in_extra_conf(self, around, report);
         host_name(self, report);
         reserved_name(self, report);
         let spec = Path::spec();
         if let Some(parameters) = &self.spec.extra_conf {
-            conf::node_parameters(&spec.field("extraConf"), parameters, report);
+            conf::node_parameters(&spec.field("extraConf"), parameters, around, report);
         }
         if let Some(config) = self.spec.partition.as_ref().and_then(|p| p.config.as_deref()) {
-            conf::partition_config(&spec.field("partition").field("config"), config, report);
+            conf::partition_config(&spec.field("partition").field("config"), config, around, report);
         }
         if let Some(ssh) = &self.spec.ssh {
             let path = spec.field("ssh").field("extraSshdConfig");
@@ -115,53 +111,5 @@ fn reserved_name(nodeset: &NodeSet, report: &mut Report) {
             format!("the name of this NodeSet in Slurm {reserved}"),
             "give this NodeSet another name, or another template.spec.hostname",
         );
-    }
-}
-
-/// The Controller's extraConf may define node sets and partitions of its own.
-fn names_in_extra_conf(nodeset: &NodeSet, around: &Around, report: &mut Report) {
-    let Some(controller) = around.controller(&nodeset.spec.controller_ref.name) else {
-        return;
-    };
-    let text = controller.spec.extra_conf.as_deref().unwrap_or_default();
-    let name = nodeset.slurm_name();
-    // Reading it takes longer than everything else here.
-    if !text.contains(&name) {
-        return;
-    }
-    let Ok(document) = parse(File::Slurm, text, &BTreeMap::new()) else {
-        return;
-    };
-    let partition = nodeset
-        .spec
-        .partition
-        .as_ref()
-        .is_some_and(|partition| partition.enabled);
-    let spec = Path::spec();
-    for (key, written, path, remedy) in [
-        (
-            "NodeSet",
-            true,
-            spec.field("template").field("spec").field("hostname"),
-            "give this NodeSet another template.spec.hostname",
-        ),
-        (
-            "PartitionName",
-            partition,
-            spec.field("partition").field("enabled"),
-            "write false, or take the line out of the Controller's extraConf",
-        ),
-    ] {
-        if written && document.all(key).any(|statement| statement.head.value == name) {
-            refuse(
-                report,
-                &path,
-                format!(
-                    "the extraConf of Controller {:?} has {key}={name} already",
-                    controller.name_any()
-                ),
-                remedy,
-            );
-        }
     }
 }

@@ -123,9 +123,11 @@ impl Server {
             metrics: Some(metrics),
             metrics_secure: false,
             namespaces: vec![],
+            strict_configuration: false,
             certificate: CertificateSource::Directory(certificates.path().to_owned()),
             drain: Duration::ZERO,
             limits: Limits::default(),
+            pods_binding: true,
         };
         change(&mut options);
         let stop = CancellationToken::new();
