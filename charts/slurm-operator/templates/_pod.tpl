@@ -1,22 +1,25 @@
 {{- /* What the operator's and the webhook's pods have in common. */ -}}
 
-{{- /* An image reference from a string or from repository, tag and digest; a digest wins over a tag. */ -}}
+{{- /*
+An image reference from a string, or from repository, tag and digest; a digest wins over a tag. Arguments: root, image, name,
+tag (where none is set).
+*/ -}}
 {{- define "operator.imageRef" -}}
-{{- if kindIs "string" . -}}
-{{- . -}}
-{{- else if .digest -}}
-{{- printf "%s@%s" .repository .digest -}}
+{{- if kindIs "string" .image -}}
+{{- .image -}}
 {{- else -}}
-{{- printf "%s:%s" .repository .tag -}}
+{{- $image := .image | default dict -}}
+{{- $repository := $image.repository | default (printf "%s/%s" .root.Values.imageRegistry .name) -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository ($image.tag | default .tag) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "operator.componentImage" -}}
-{{- $image := (get .root.Values .name).image -}}
-{{- if kindIs "map" $image -}}
-{{- $image = merge (dict "tag" ($image.tag | default .root.Chart.AppVersion)) $image -}}
-{{- end -}}
-{{- include "operator.imageRef" $image -}}
+{{- include "operator.imageRef" (dict "root" .root "image" (get .root.Values .name).image "name" "slurm-operator" "tag" .root.Chart.AppVersion) -}}
 {{- end -}}
 
 {{- define "operator.podFields" -}}
@@ -32,6 +35,18 @@ imagePullSecrets:
 {{- with $component.podSecurityContext }}
 securityContext:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if and (gt (int $component.replicas) 1) (not $component.topologySpreadConstraints) (not (dig "podAntiAffinity" dict ($component.affinity | default dict))) }}
+# One lost node must not take all replicas with it, where there are several nodes.
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    # Each version by itself, or an update's old pods would push the new ones together.
+    matchLabelKeys: [pod-template-hash]
+    labelSelector:
+      matchLabels:
+        {{- include "operator.selectorLabels" . | nindent 8 }}
 {{- end }}
 {{- range $field := list "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" }}
 {{- with get $component $field }}
@@ -66,6 +81,10 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end -}}
 
+{{- define "operator.healthPort" -}}
+{{- int ((get .root.Values .name).healthPort | default 8081) -}}
+{{- end -}}
+
 {{- /* Flags that both processes know, as a YAML list. */ -}}
 {{- define "operator.commonArgs" -}}
 {{- $component := get .root.Values .name -}}
@@ -73,8 +92,8 @@ readinessProbe:
 {{- fail (printf "%s.metricsSecure needs %s.metricsPort: set a port, or turn metricsSecure off" .name .name) -}}
 {{- end -}}
 {{- $args := list .name
-    (printf "--zap-log-level=%v" $component.logLevel)
-    (printf "--health-addr=:%d" (int $component.healthPort))
+    (printf "--zap-log-level=%v" ($component.logLevel | default "info"))
+    (printf "--health-addr=:%s" (include "operator.healthPort" .))
     (printf "--metrics-addr=%s" (eq (int $component.metricsPort) 0 | ternary "0" (printf ":%d" (int $component.metricsPort)))) -}}
 {{- if $component.metricsSecure -}}{{- $args = append $args "--metrics-secure" -}}{{- end -}}
 {{- with $component.namespaces -}}

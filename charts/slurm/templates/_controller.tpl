@@ -35,11 +35,18 @@
 {{- join " " $words -}}
 {{- end -}}
 
-{{- /* References to ConfigMaps: the user's, and those that this chart makes. Arguments: refs, made (list of names). */ -}}
+{{- /*
+References to ConfigMaps, in Slinky's order: the user's, then the one made from values, then vendors'. For prologs Slinky puts the
+one made from values first. The order has no effect on slurm.conf, where scripts stand in the order of their names.
+Arguments: field, refs (the user's), inline (name of the ConfigMap made from values, or empty), vendor (list of names).
+*/ -}}
 {{- define "slurm.configMapRefs" -}}
-{{- $out := list -}}
-{{- range .made -}}{{- $out = append $out (dict "name" .) -}}{{- end -}}
-{{- concat $out (.refs | default list) | toJson -}}
+{{- $inline := list -}}
+{{- with .inline -}}{{- $inline = list (dict "name" .) -}}{{- end -}}
+{{- $vendor := list -}}
+{{- range .vendor -}}{{- $vendor = append $vendor (dict "name" .) -}}{{- end -}}
+{{- $refs := .refs | default list -}}
+{{- eq .field "prologScriptRefs" | ternary (concat $inline $refs $vendor) (concat $refs $inline $vendor) | toJson -}}
 {{- end -}}
 
 {{- /*

@@ -1,22 +1,27 @@
 {{- /* Values in the shape that the custom resources want. Everything here returns JSON unless it is a plain string. */ -}}
 
-{{- /* An image reference from a string or from repository, tag and digest; a digest wins over a tag. */ -}}
+{{- /*
+An image reference from a string, or from repository, tag and digest; a digest wins over a tag. What is not set comes from
+the release: <imageRegistry>/<name> and the chart's version of Slurm. Arguments: root, image, name.
+*/ -}}
 {{- define "slurm.image" -}}
-{{- if kindIs "string" . -}}
-{{- . -}}
-{{- else if .digest -}}
-{{- printf "%s@%s" .repository .digest -}}
+{{- if kindIs "string" .image -}}
+{{- .image -}}
 {{- else -}}
-{{- printf "%s:%s" .repository .tag -}}
+{{- $image := .image | default dict -}}
+{{- $repository := $image.repository | default (printf "%s/%s" .root.Values.imageRegistry .name) -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository ($image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* Arguments: root, container (values of one container). */ -}}
+{{- /* Arguments: root, container (values of one container), name (of its image, see slurm.image). */ -}}
 {{- define "slurm.container" -}}
 {{- $out := deepCopy (.container | default dict) -}}
-{{- if $out.image -}}
-{{- $_ := set $out "image" (include "slurm.image" $out.image) -}}
-{{- end -}}
+{{- $_ := set $out "image" (include "slurm.image" (dict "root" .root "image" $out.image "name" .name)) -}}
 {{- $_ := set $out "imagePullPolicy" ($out.imagePullPolicy | default .root.Values.imagePullPolicy) -}}
 {{- $out | toJson -}}
 {{- end -}}

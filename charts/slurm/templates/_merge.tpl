@@ -67,10 +67,26 @@ Arguments: path, sets, defaults.
 {{- fail (printf "%s.%s: the key becomes part of host names: write at most 50 lower-case letters, digits and '-'" $path $key) -}}
 {{- end -}}
 {{- $merged := deepCopy $defaults -}}
+{{- include "slurm.guardImages" (dict "path" (printf "%s.%s" $path $key) "set" ($set | default dict) "defaults" $defaults) -}}
 {{- include "slurm.overlay" (list $merged (deepCopy ($set | default dict))) -}}
 {{- if $merged.enabled -}}{{- $_ := set $out $key $merged -}}{{- end -}}
 {{- end -}}
 {{- $out | toJson -}}
+{{- end -}}
+
+{{- /*
+A part of an image reference has nothing to go with where the defaults hold a whole one: the rest would silently be taken from
+elsewhere. Arguments: path, set, defaults.
+*/ -}}
+{{- define "slurm.guardImages" -}}
+{{- range $name, $container := .set -}}
+{{- if and (kindIs "map" $container) (kindIs "map" (get $.defaults $name)) -}}
+{{- $image := get $container "image" -}}
+{{- if and (kindIs "map" $image) (kindIs "string" (get (get $.defaults $name) "image")) (not (get $image "repository")) -}}
+{{- fail (printf "%s.%s.image has no repository, and its defaults are one string, not parts: add repository, or write the defaults as repository and tag" $.path $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "slurm.loginsets" -}}

@@ -24,6 +24,16 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
+{{- /* ServiceAccount of the test pod; empty where it has none. */ -}}
+{{- define "slurm.testAccount" -}}
+{{- $account := .Values.tests.serviceAccount | default dict -}}
+{{- if $account.name -}}
+{{- $account.name -}}
+{{- else if $account.create -}}
+{{- include "slurm.fullname" . | trunc 58 | trimSuffix "-" }}-test
+{{- end -}}
+{{- end -}}
+
 {{- /* A reference {name, key} as JSON. Arguments: root, ref (the user's, may be empty), suffix, key. */ -}}
 {{- define "slurm.keyRef" -}}
 {{- $ref := .ref | default dict -}}

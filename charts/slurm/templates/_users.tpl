@@ -1,0 +1,119 @@
+{{- /*
+Users and groups that reach pods as files of libnss-extrausers. The ConfigMap is mounted as a directory, so it changes in running
+pods; the volume itself is in pod templates only where `users` or `groups` is set, because a changed template replaces pods.
+*/ -}}
+{{- define "slurm.usersEnabled" -}}
+{{- if not (and (kindIs "invalid" .Values.users) (kindIs "invalid" .Values.groups)) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "slurm.usersName" -}}
+{{- printf "%s-users" (include "slurm.fullname" .) -}}
+{{- end -}}
+
+{{- /*
+Names of users and groups. Those that images have themselves would hide ours, since images' own files are read first. Of such
+names the schema could only say that they are "not allowed". Arguments: path, name.
+*/ -}}
+{{- define "slurm.guardUserName" -}}
+{{- if not (regexMatch "^[a-z_]([a-z0-9_.-]{0,30}[a-z0-9_-])?$" .name) -}}
+{{- fail (printf "%s.%s: the key is the name: write at most 32 lower-case letters, digits, '_', '.' and '-', with a letter or '_' first" .path .name) -}}
+{{- end -}}
+{{- $taken := splitList " " "root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc nobody nogroup _apt messagebus sshd sssd slurm systemd-network systemd-journal adm tty disk dialout fax voice cdrom floppy tape sudo audio dip operator src shadow utmp video sasl plugdev staff users input sgx clock kvm render crontab netdev _ssh" -}}
+{{- if has .name $taken -}}
+{{- fail (printf "%s.%s: the images have a user or group of this name themselves: choose another" .path .name) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+passwd, group and authorized keys by file name, as JSON. A user whose primary group is not in `groups` gets a group of the same
+name.
+*/ -}}
+{{- define "slurm.userFiles" -}}
+{{- $files := dict -}}
+{{- $gids := dict -}}{{- /* number -> path of the group that has it */ -}}
+{{- $numbers := dict -}}{{- /* name of a group -> its number */ -}}
+{{- $members := dict -}}{{- /* name of a group -> names of its members -> true */ -}}
+{{- $users := .Values.users | default dict -}}
+{{- range $name, $group := .Values.groups -}}
+{{- if $group -}}
+{{- include "slurm.guardUserName" (dict "path" "groups" "name" $name) -}}
+{{- $gid := int64 $group.gid | toString -}}
+{{- with get $gids $gid -}}
+{{- fail (printf "groups.%s.gid is %s, which %s has too: give each group a number of its own" $name $gid .) -}}
+{{- end -}}
+{{- $_ := set $gids $gid (printf "groups.%s" $name) -}}
+{{- $_ := set $numbers $name $gid -}}
+{{- $_ := set $members $name dict -}}
+{{- range $group.members -}}
+{{- if not (get $users .) -}}
+{{- fail (printf "groups.%s.members names %q, but users.%s does not exist" $name . .) -}}
+{{- end -}}
+{{- $_ := set (get $members $name) . true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $passwd := list -}}
+{{- $uids := dict -}}
+{{- range $name, $user := $users -}}
+{{- if $user -}}
+{{- include "slurm.guardUserName" (dict "path" "users" "name" $name) -}}
+{{- $uid := int64 $user.uid | toString -}}
+{{- with get $uids $uid -}}
+{{- fail (printf "users.%s.uid is %s, which %s has too: give each user a number of its own" $name $uid .) -}}
+{{- end -}}
+{{- $_ := set $uids $uid (printf "users.%s" $name) -}}
+{{- $gid := get $numbers $name | default $uid -}}
+{{- if not (kindIs "invalid" $user.gid) -}}
+{{- $gid = int64 $user.gid | toString -}}
+{{- else if and (hasKey $gids $gid) (not (hasKey $numbers $name)) -}}
+{{- fail (printf "users.%s has no gid, and the number of a group of its own, %s, is taken by %s: set users.%s.gid" $name $gid (get $gids $gid) $name) -}}
+{{- end -}}
+{{- if not (hasKey $gids $gid) -}}
+{{- if hasKey $numbers $name -}}
+{{- fail (printf "users.%s.gid is %s, but groups.%s has the gid %s: leave users.%s.gid out, or add a group with the gid %s" $name $gid $name (get $numbers $name) $name $gid) -}}
+{{- end -}}
+{{- $_ := set $gids $gid (printf "the group of users.%s" $name) -}}
+{{- $_ := set $numbers $name $gid -}}
+{{- $_ := set $members $name dict -}}
+{{- else if hasPrefix "the group of" (get $gids $gid) -}}
+{{- fail (printf "users.%s would have the gid %s, as %s has: add a group with this gid to groups, or give them other numbers" $name $gid (get $gids $gid)) -}}
+{{- end -}}
+{{- range $user.groups -}}
+{{- if not (get ($.Values.groups | default dict) .) -}}
+{{- fail (printf "users.%s.groups names %q, but groups.%s does not exist" $name . .) -}}
+{{- end -}}
+{{- $_ := set (get $members .) $name true -}}
+{{- end -}}
+{{- /* No password: `*` matches none, and needs no shadow file. */ -}}
+{{- $passwd = append $passwd (printf "%s:*:%s:%s::%s:%s\n" $name $uid $gid ($user.home | default (printf "/home/%s" $name)) ($user.shell | default "/bin/bash")) -}}
+{{- $keys := list -}}
+{{- range $user.sshKeys -}}{{- $keys = append $keys (printf "%s\n" (trim .)) -}}{{- end -}}
+{{- if $keys -}}{{- $_ := set $files (printf "authorized_keys.%s" $name) (join "" $keys) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $lines := list -}}
+{{- range $name, $gid := $numbers -}}
+{{- $lines = append $lines (printf "%s:*:%s:%s\n" $name $gid (get $members $name | keys | sortAlpha | join ",")) -}}
+{{- end -}}
+{{- $_ := set $files "passwd" (join "" $passwd) -}}
+{{- $_ := set $files "group" (join "" $lines) -}}
+{{- $files | toJson -}}
+{{- end -}}
+
+{{- /* Mounts the files. Arguments: root, spec (changed), container (its name in the spec), path (of the values, for messages). */ -}}
+{{- define "slurm.mountUsers" -}}
+{{- if include "slurm.usersEnabled" .root -}}
+{{- $directory := "/var/lib/extrausers" -}}
+{{- $container := get .spec .container -}}
+{{- range $container.volumeMounts -}}
+{{- if eq (trimSuffix "/" .mountPath) $directory -}}
+{{- fail (printf "%s.%s.volumeMounts has %s, where users and groups are mounted: remove it, or set neither users nor groups" $.path $.container $directory) -}}
+{{- end -}}
+{{- end -}}
+{{- $mount := dict "name" "extrausers" "mountPath" $directory "readOnly" true -}}
+{{- $_ := set $container "volumeMounts" (append ($container.volumeMounts | default list) $mount) -}}
+{{- $pod := .spec.template.spec -}}
+{{- $volume := dict "name" "extrausers" "configMap" (dict "name" (include "slurm.usersName" .root) "optional" true) -}}
+{{- $_ := set $pod "volumes" (append ($pod.volumes | default list) $volume) -}}
+{{- end -}}
+{{- end -}}
