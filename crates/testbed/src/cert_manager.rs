@@ -31,7 +31,7 @@ pub struct CertManager {
 
 /// The image of one of its programs: `controller`, `cainjector` or `webhook`.
 pub fn image(program: &str) -> String {
-    format!("keelson.dev/cert-manager-{program}:dev")
+    format!("{}/cert-manager-{program}:dev", image::REGISTRY)
 }
 
 /// Takes it from the cache, building what is missing.

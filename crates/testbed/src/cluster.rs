@@ -61,7 +61,7 @@ pub enum State {
 impl Cluster {
     /// The running cluster with this name.
     pub fn open(name: &str) -> Result<Self> {
-        let layout = Layout::of(name)?;
+        let layout = known(name)?;
         ensure!(
             state(&layout)? == State::Running,
             "cluster {name:?} is not running: start it with `cargo xtask up{}`",
@@ -406,6 +406,24 @@ pub fn check(name: &str, nodes: u8) -> Result<()> {
     Ok(())
 }
 
+/// Where the cluster of this name has its files. One that was never started, or is gone, is the same error for every command.
+pub fn known(name: &str) -> Result<Layout> {
+    let layout = Layout::of(name)?;
+    if state(&layout)? == State::Absent {
+        let others = names()?;
+        let others = if others.is_empty() {
+            "there are none".to_owned()
+        } else {
+            format!("there are: {}", others.join(", "))
+        };
+        bail!(
+            "there is no cluster {name:?}; {others}. `cargo xtask up{}` starts it",
+            name_flag(name)
+        );
+    }
+    Ok(layout)
+}
+
 /// How the cluster is doing.
 pub fn state(layout: &Layout) -> Result<State> {
     let trees = namespaces::trees(layout)?;
@@ -425,18 +443,14 @@ pub fn state(layout: &Layout) -> Result<State> {
     Ok(if whole { State::Running } else { State::Broken })
 }
 
-/// Takes a cluster away: processes, mounts, interfaces, control groups and files. Returns whether there was one.
-pub fn down(name: &str) -> Result<bool> {
-    let layout = Layout::of(name)?;
-    if state(&layout)? == State::Absent {
-        return Ok(false);
-    }
+/// Takes a cluster away: processes, mounts, interfaces, control groups and files.
+pub fn down(name: &str) -> Result<()> {
+    let layout = known(name)?;
     let _lock = lock(&layout)?;
     remove(&layout, Host::inspect()?)?;
     // While it is held, so that nobody loses theirs.
     let path = lock_path(&layout)?;
-    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
-    Ok(true)
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
 /// The names of the clusters that have files on this machine.

@@ -14,6 +14,7 @@ mod manifests;
 pub mod namespaces;
 mod pki;
 pub mod progress;
+pub mod prometheus_operator;
 
 pub use cluster::Cluster;
 

@@ -49,10 +49,13 @@ fn contents(archive: &Path) -> (BTreeMap<String, Vec<u8>>, BTreeMap<String, u64>
     (small, sizes)
 }
 
-/// All that the images are made by: the recipes, and the code that follows them.
+/// All that the images are made by: the recipes, the code that follows them, and the crates below it.
 fn inputs() -> String {
-    let code = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/image");
-    let mut key = Key::new("reproduced-1");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let code = here.join("src/image");
+    let mut key = Key::new("reproduced-1")
+        .file(&here.join("../../Cargo.lock"))
+        .unwrap();
     for folder in [recipes(), code] {
         for file in files_below(&folder).unwrap() {
             let name = file.strip_prefix(&folder).unwrap().to_string_lossy();

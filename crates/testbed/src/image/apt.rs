@@ -59,16 +59,17 @@ fn first_mirror(text: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A private view of one Debian release.
+/// A private view of one Debian release, and of another one for packages that it does not have.
 #[derive(Debug)]
 pub struct Release {
     suite: String,
+    also: Option<String>,
     state: tempfile::TempDir,
 }
 
 impl Release {
-    /// Fetches the release's index.
-    pub fn open(suite: &str, log: &Path) -> Result<Self> {
+    /// Fetches the releases' indexes.
+    pub fn open(suite: &str, also: Option<&str>, log: &Path) -> Result<Self> {
         let state = tempfile::tempdir().context("cannot make a directory for apt")?;
         let root = state.path();
         for directory in ["state/lists/partial", "cache/archives/partial"] {
@@ -76,23 +77,27 @@ impl Release {
         }
         let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
         fs::write(root.join("status"), "")?;
-        fs::write(
-            root.join("sources.list"),
-            format!("deb [signed-by={keyring}] {} {suite} main\n", mirror()?),
-        )?;
+        let mirror = mirror()?;
+        let sources: Vec<String> = std::iter::once(suite)
+            .chain(also)
+            .map(|suite| format!("deb [signed-by={keyring}] {mirror} {suite} main\n"))
+            .collect();
+        fs::write(root.join("sources.list"), sources.concat())?;
+        fs::write(root.join("preferences"), preferences(also))?;
         let at = root.display();
         fs::write(
             root.join("apt.conf"),
             format!(
                 "Dir::State \"{at}/state\";\nDir::State::status \"{at}/status\";\nDir::Cache \"{at}/cache\";\n\
                  Dir::Etc::SourceList \"{at}/sources.list\";\nDir::Etc::SourceParts \"/dev/null\";\n\
-                 Dir::Etc::Preferences \"/dev/null\";\nDir::Etc::PreferencesParts \"/dev/null\";\n\
+                 Dir::Etc::Preferences \"{at}/preferences\";\nDir::Etc::PreferencesParts \"/dev/null\";\n\
                  Dir::Bin::dpkg \"/bin/false\";\nAPT::Install-Recommends \"false\";\nAPT::Sandbox::User \"root\";\n\
                  Acquire::Languages \"none\";\n"
             ),
         )?;
         let release = Self {
             suite: suite.to_owned(),
+            also: also.map(str::to_owned),
             state,
         };
         command::run(release.apt("apt-get").args(["--quiet", "update"]), log).with_context(|| {
@@ -104,7 +109,7 @@ impl Release {
     /// The newest packages that satisfy the list.
     pub fn resolve(&self, wanted: &Wanted) -> Result<Lock> {
         ensure!(
-            wanted.suite == self.suite,
+            wanted.suite == self.suite && wanted.also == self.also,
             "a list for {} cannot be resolved in {}",
             wanted.suite,
             self.suite
@@ -164,6 +169,12 @@ impl Release {
             .env("LC_ALL", "C");
         command
     }
+}
+
+/// What apt prefers: below 500, the other release's packages are taken only where there is no choice.
+fn preferences(also: Option<&str>) -> String {
+    also.map(|suite| format!("Package: *\nPin: release n={suite}\nPin-Priority: 100\n"))
+        .unwrap_or_default()
 }
 
 /// A package from its entry in the index.

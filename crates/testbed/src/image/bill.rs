@@ -133,7 +133,7 @@ mod tests {
             path: String::new(),
         };
         let bill = of_image(
-            "keelson.dev/slurm-operator:0.1.0",
+            "localhost/keelson/slurm-operator:0.1.0",
             "sha256:1",
             &[package],
             &crates("serde v1.0.0", LOCK),

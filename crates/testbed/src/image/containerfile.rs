@@ -109,6 +109,29 @@ fn words(rest: &str) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
+    /// A tag can be moved to another image; a digest is one image for ever.
+    #[test]
+    fn every_image_that_we_build_in_is_named_by_digest() {
+        let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images");
+        let mut seen = 0;
+        for entry in std::fs::read_dir(images).unwrap().flatten() {
+            let file = entry.path().join("Containerfile");
+            let Ok(text) = std::fs::read_to_string(&file) else {
+                continue;
+            };
+            for line in text.lines().filter(|line| line.starts_with("FROM ")) {
+                let image = line.split_whitespace().nth(1).unwrap_or_default();
+                let digest = image.split_once("@sha256:").map(|(_, digest)| digest);
+                let pinned = digest.is_some_and(|digest| {
+                    digest.len() == 64 && digest.chars().all(|c| c.is_ascii_hexdigit())
+                });
+                assert!(image == "scratch" || pinned, "{}: {line}", file.display());
+                seen += 1;
+            }
+        }
+        assert!(seen > 0, "no Containerfile was found");
+    }
+
     #[test]
     fn the_last_stage_is_read() {
         let stage = Stage::parse(

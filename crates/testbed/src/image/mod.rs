@@ -32,11 +32,15 @@ pub use program::{coredns, of_program};
 /// Debian packages that building images needs on this machine.
 pub const PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap"];
 
+/// Where the names of our images begin: what the charts ask for by default, and nobody's registry. A node that lacks an image
+/// looks for it on itself and nowhere else.
+pub const REGISTRY: &str = "localhost/keelson";
+
 /// The image that holds a pod's namespaces.
-pub const PAUSE: &str = "keelson.dev/pause:dev";
+pub const PAUSE: &str = "localhost/keelson/pause:dev";
 
 /// Cluster DNS.
-pub const COREDNS: &str = "keelson.dev/coredns:dev";
+pub const COREDNS: &str = "localhost/keelson/coredns:dev";
 
 /// The Slurm version of the images, which is their tag.
 pub const SLURM: &str = "26.05";
@@ -51,6 +55,7 @@ pub const OURS: &[&str] = &[
     "slurmrestd",
     "login",
     "mariadb",
+    "slapd",
 ];
 
 /// Change this when the way of building changes in a way that no input shows.
@@ -87,7 +92,7 @@ impl Images {
 /// One image.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// Its whole name, with the tag. The name begins with no registry: images are loaded into nodes.
+    /// Its whole name, with the tag.
     pub name: String,
     /// `sha256:…` of its manifest.
     pub digest: String,
@@ -101,14 +106,16 @@ pub fn name(short: &str) -> String {
         "slurmctld" | "slurmd" | "slurmdbd" | "slurmrestd" | "login" => SLURM,
         // What the charts ask for.
         "slurm-operator" => env!("CARGO_PKG_VERSION"),
+        // What examples/mariadb.yaml asks for: the server's release.
+        "mariadb" => "11.8",
         _ => "dev",
     };
-    format!("keelson.dev/{short}:{tag}")
+    format!("{REGISTRY}/{short}:{tag}")
 }
 
 /// The name of an image with the programs of the project's previous landing in it, from which upgrades are tested.
 pub fn previous_name(short: &str) -> String {
-    format!("keelson.dev/{short}:previous")
+    format!("{REGISTRY}/{short}:previous")
 }
 
 /// Builds every image of the recipes in `recipes` (a checkout's `images` directory).
@@ -263,7 +270,7 @@ impl Workshop<'_> {
 
     /// Takes the newest packages of every list into its lock.
     fn update_locks(&self) -> Result<()> {
-        let mut releases: BTreeMap<String, apt::Release> = BTreeMap::new();
+        let mut releases: BTreeMap<(String, Option<String>), apt::Release> = BTreeMap::new();
         let mut names: Vec<String> = Vec::new();
         for entry in
             fs::read_dir(self.recipes).with_context(|| format!("cannot read {}", self.recipes.display()))?
@@ -277,13 +284,13 @@ impl Workshop<'_> {
         for name in names {
             let wanted = Wanted::read(self.recipes, &name)?;
             self.progress.step(&format!("newest packages for {name}"), |_| {
-                if !releases.contains_key(&wanted.suite) {
-                    let release = apt::Release::open(&wanted.suite, &self.log("lock"))?;
-                    releases.insert(wanted.suite.clone(), release);
+                let which = (wanted.suite.clone(), wanted.also.clone());
+                if !releases.contains_key(&which) {
+                    let release =
+                        apt::Release::open(&wanted.suite, wanted.also.as_deref(), &self.log("lock"))?;
+                    releases.insert(which.clone(), release);
                 }
-                let release = releases
-                    .get(&wanted.suite)
-                    .context("a release just opened is missing")?;
+                let release = releases.get(&which).context("a release just opened is missing")?;
                 let path = self.recipes.join(&name).join("lock");
                 fs::write(&path, release.resolve(&wanted)?.text())
                     .with_context(|| format!("cannot write {}", path.display()))

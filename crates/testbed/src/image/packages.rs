@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 pub struct Wanted {
     /// Debian's name of the release.
     pub suite: String,
+    /// Another release, for packages that the first does not have.
+    pub also: Option<String>,
     /// Whether Debian's essential packages are in the tree; without them the list is taken as it is.
     pub essential: bool,
     /// Package names.
@@ -33,6 +35,7 @@ impl Wanted {
             let words: Vec<&str> = line.split_whitespace().collect();
             match *words {
                 ["suite", suite] => suite.clone_into(&mut wanted.suite),
+                ["also", suite] => wanted.also = Some(suite.to_owned()),
                 ["include", parent] => {
                     ensure!(
                         wanted.parent.is_none(),
@@ -41,6 +44,7 @@ impl Wanted {
                     );
                     let below = Self::read(images, parent)?;
                     wanted.suite = below.suite;
+                    wanted.also = below.also;
                     wanted.essential = below.essential;
                     wanted.names.extend(below.names);
                     wanted.parent = Some(parent.to_owned());
@@ -161,13 +165,18 @@ mod tests {
     #[test]
     fn a_list_holds_what_it_includes() {
         let images = tempfile::tempdir().unwrap();
-        write(images.path(), "base", "# why\nsuite forky\nessential\nprocps\n");
+        write(
+            images.path(),
+            "base",
+            "# why\nsuite forky\nalso sid\nessential\nprocps\n",
+        );
         write(images.path(), "slurm", "include base\n\nslurm-client\n");
         let wanted = Wanted::read(images.path(), "slurm").unwrap();
         assert_eq!(
             wanted,
             Wanted {
                 suite: "forky".into(),
+                also: Some("sid".into()),
                 essential: true,
                 names: vec!["procps".into(), "slurm-client".into()],
                 parent: Some("base".into()),

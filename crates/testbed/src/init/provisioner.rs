@@ -72,7 +72,8 @@ async fn provide(
     };
     let place = directory(layout, &volume.name_any());
     fs::create_dir_all(&place)?;
-    fs::set_permissions(&place, fs::Permissions::from_mode(0o770))?;
+    // As a fresh file system has it: homes are of use only if everybody may pass. The kubelet opens it to a pod's fsGroup.
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755))?;
     match volumes.create(&PostParams::default(), &volume).await {
         Ok(_) => println!("made {} for {}", volume.name_any(), claim.name_any()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}

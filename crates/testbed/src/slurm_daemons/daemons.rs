@@ -82,7 +82,8 @@ impl Slurm {
         self.await_ready("slurmrestd", |slurm| slurm.listens(6820))
     }
 
-    pub(super) fn start_slurmd(&mut self, conf: &str) -> Result<()> {
+    /// Starts a slurmd that registers as a dynamic node, and waits until slurmctld has it.
+    pub fn start_slurmd(&mut self, conf: &str) -> Result<()> {
         let mut command = self.command("slurmd");
         command.args(["-D", "-Z", "--conf", conf]);
         self.spawn("slurmd", command)?;
@@ -201,6 +202,29 @@ impl Slurm {
         }
         let status = command.status()?;
         ensure!(status.success(), "kill -s {signal} {daemon}: {status}");
+        if signal == "STOP" {
+            wait_until_stopped(daemon)?;
+        }
         Ok(())
     }
+}
+
+/// The kernel hands a signal to one thread, which stops the others when it gets to run: until then they answer.
+fn wait_until_stopped(process: &str) -> Result<()> {
+    let is_stopped = || -> Result<bool> {
+        for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+            let stat = fs::read_to_string(thread?.path().join("stat"))?;
+            let state = stat.rsplit(") ").next().and_then(|fields| fields.chars().next());
+            if state != Some('T') {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    let limit = Instant::now() + START_TIMEOUT;
+    while !is_stopped()? {
+        ensure!(Instant::now() < limit, "process {process} does not stop");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
