@@ -1,13 +1,17 @@
-//! What the API server refused to the operator and the webhook: a permission that the charts forgot to give.
+//! What the API server refused to the operator and the webhook, and what they never asked for: permissions that the charts forgot to
+//! give, or give without need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testbed::layout::Layout;
 
-/// Fails when a service account of ours was refused anything since the cluster began.
-pub fn nothing_was_forbidden(layout: &Layout) -> Result<()> {
+use crate::permissions::{self, Permission};
+use crate::workspace;
+
+/// What was asked of a cluster's API server since it began.
+pub fn log(layout: &Layout) -> Result<String> {
     let mut log = String::new();
     for file in std::fs::read_dir(layout.logs())?.flatten() {
         if file.file_name().to_string_lossy().starts_with("audit") {
@@ -15,7 +19,38 @@ pub fn nothing_was_forbidden(layout: &Layout) -> Result<()> {
                 .with_context(|| format!("cannot read {}", file.path().display()))?;
         }
     }
-    let told: Vec<String> = forbidden(&log)
+    Ok(log)
+}
+
+/// Fails when the charts grant what none of the calls in use needed. Only a run of all tests can tell.
+pub fn everything_was_used(used: &BTreeSet<Permission>) -> Result<()> {
+    let files = workspace::root()?.join("charts/slurm-operator/files");
+    let mut granted = BTreeSet::new();
+    for (account, file) in [
+        ("operator", "operator-rules.yaml"),
+        ("webhook", "webhook-rules.yaml"),
+    ] {
+        let path = files.join(file);
+        let rules =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        granted.extend(permissions::granted(account, &rules)?);
+    }
+    let told: Vec<String> = permissions::unused(&granted, used)
+        .iter()
+        .map(|permission| format!("  {permission}"))
+        .collect();
+    ensure!(
+        told.is_empty(),
+        "the charts' roles grant what no test has seen in use; take it out of {}, or say in crates/xtask/src/permissions.rs why a run need not show it:\n{}",
+        files.display(),
+        told.join("\n")
+    );
+    Ok(())
+}
+
+/// Fails when a service account of ours was refused anything.
+pub fn nothing_was_forbidden(log: &str) -> Result<()> {
+    let told: Vec<String> = forbidden(log)
         .iter()
         .map(|(call, times)| format!("  {times} × {call}"))
         .collect();

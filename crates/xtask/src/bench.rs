@@ -75,6 +75,13 @@ fn nodeset(options: &Options) -> Result<()> {
         let words = [
             "--set",
             "nodesets.cpu.replicas=0",
+            // What the quick start has for its user is not measured.
+            "--set",
+            "accounting.enabled=false",
+            "--set-json",
+            "loginsetDefaults.login.volumeMounts=[],loginsetDefaults.podSpec.volumes=[]",
+            "--set-json",
+            "nodesetDefaults.slurmd.volumeMounts=[],nodesetDefaults.podSpec.volumes=[]",
             // slurmctld makes room for what the NodeSets want; here the nodes are there first.
             "--set",
             "controller.maxNodeCount=4096",

@@ -14,27 +14,32 @@ use testbed::image;
 use testbed::layout::Layout;
 use testbed::progress::Progress;
 
+use crate::first_job::{self, USER};
 use crate::slurm::{self, Target};
 use crate::workspace::{self, Build};
-use crate::{Pass, Up};
+use crate::{Pass, Up, interrupt, slurm_status};
 
 pub fn up(options: &Up) -> Result<()> {
-    let begun = Instant::now();
     let progress = Progress::new(options.verbose);
     if let Some(kubeconfig) = &options.kubeconfig {
         return up_elsewhere(kubeconfig, &progress);
     }
+    ensure!(
+        options.nodes > 0 || options.no_slurm,
+        "--nodes 0: Slurm needs a node; add --no-slurm for a control plane alone"
+    );
+    interrupt::watched(&options.named.name, || up_here(options, &progress))
+}
+
+fn up_here(options: &Up, progress: &Progress) -> Result<()> {
+    let begun = Instant::now();
     let build = if options.quick {
         Build::Quick
     } else {
         Build::Release
     };
-    ensure!(
-        options.nodes > 0 || options.no_slurm,
-        "--nodes 0: Slurm needs a node; add --no-slurm for a control plane alone"
-    );
-    let cluster = start(&progress, &options.named.name, options.nodes, options.kwok, build)?;
     let name = &options.named.name;
+    let cluster = start(progress, name, options.nodes, options.kwok, build)?;
     let mut lines = vec![
         format!(
             "cluster      {name}: Kubernetes {KUBERNETES}, {} nodes, {} simulated",
@@ -49,9 +54,10 @@ pub fn up(options: &Up) -> Result<()> {
     ];
     if !options.no_slurm {
         let target = Target::testbed(&cluster).with_operator(build)?;
-        slurm::install(&target, &progress)?;
-        lines.push(format!("first job    {}", slurm::first_job(&target, &progress)?));
-        lines.push(format!("login node   cargo xtask shell{}", name_flag(name)));
+        slurm::install(&target, progress)?;
+        lines.push(format!("first job    {}", first_job::run(&target, progress)?));
+        lines.extend(day(&format!("cargo xtask shell{}", name_flag(name))));
+        lines.push(format!("as root      cargo xtask shell{}", name_flag(name)));
     }
     lines.push(format!("stop it      cargo xtask down{}", name_flag(name)));
     println!("\nUp in {} s.\n", begun.elapsed().as_secs());
@@ -59,6 +65,17 @@ pub fn up(options: &Up) -> Result<()> {
         println!("  {line}");
     }
     Ok(())
+}
+
+/// How a user does again what the first job did: a way in, and what to type there.
+fn day(shell: &str) -> Vec<String> {
+    let mut lines = vec![format!("as {USER:<9} {shell} su --login {USER}")];
+    lines.extend(
+        first_job::COMMANDS
+            .iter()
+            .map(|command| format!("             {command}")),
+    );
+    lines
 }
 
 /// Builds what a cluster needs and starts it; a running one is checked.
@@ -105,27 +122,29 @@ fn up_elsewhere(kubeconfig: &Path, progress: &Progress) -> Result<()> {
     let binaries = Binaries::build(&cache, progress)?;
     let target = Target::elsewhere(kubeconfig, &binaries)?;
     slurm::install(&target, progress)?;
-    println!("\n  first job    {}", slurm::first_job(&target, progress)?);
-    Ok(())
-}
-
-pub fn down(name: &str) -> Result<()> {
-    if cluster::down(name)? {
-        println!("cluster {name:?} is gone");
-    } else {
-        println!("there is no cluster {name:?}");
+    println!("\n  first job    {}", first_job::run(&target, progress)?);
+    for line in day("kubectl --namespace slurm exec --stdin --tty deployment/slurm-login-users --") {
+        println!("  {line}");
     }
     Ok(())
 }
 
+pub fn down(name: &str) -> Result<()> {
+    cluster::down(name)?;
+    println!("cluster {name:?} is gone");
+    Ok(())
+}
+
 pub fn status(only: Option<&str>) -> Result<()> {
-    let mut names = cluster::names()?;
-    names.retain(|name| only.is_none_or(|only| only == name));
-    if names.is_empty() {
-        match only {
-            None => println!("no clusters; start one with `cargo xtask up`"),
-            Some(name) => println!("no cluster {name}; start it with `cargo xtask up --name {name}`"),
+    let names = match only {
+        Some(name) => {
+            cluster::known(name)?;
+            vec![name.to_owned()]
         }
+        None => cluster::names()?,
+    };
+    if names.is_empty() {
+        println!("no clusters; start one with `cargo xtask up`");
     }
     for name in names {
         let layout = Layout::of(&name)?;
@@ -138,6 +157,9 @@ pub fn status(only: Option<&str>) -> Result<()> {
                     .kubectl()
                     .args(["get", "pods", "--all-namespaces"])
                     .status()?;
+                for line in slurm_status::lines(&cluster) {
+                    println!("{line}");
+                }
             }
             State::Absent => {}
             State::Stopped => println!(
@@ -155,13 +177,51 @@ pub fn status(only: Option<&str>) -> Result<()> {
 }
 
 pub fn kubectl(pass: &Pass) -> Result<ExitCode> {
+    // These two have such a flag themselves.
+    if !pass
+        .words
+        .iter()
+        .any(|word| word == "expose" || word == "autoscale")
+    {
+        name_comes_first("kubectl", &pass.words)?;
+    }
     let cluster = Cluster::open(&pass.named.name)?;
     become_program(cluster.kubectl().args(&pass.words))
 }
 
 pub fn helm(pass: &Pass) -> Result<ExitCode> {
+    name_comes_first("helm", &pass.words)?;
     let cluster = Cluster::open(&pass.named.name)?;
     become_program(cluster.helm().args(&pass.words))
+}
+
+/// Everything behind the first word is the program's own, so a cluster's name there would be refused by it in words that help nobody,
+/// or mean the wrong cluster. What follows a `--` is for a program in a pod.
+fn name_comes_first(program: &str, words: &[String]) -> Result<()> {
+    let own: Vec<&str> = words
+        .iter()
+        .map(String::as_str)
+        .take_while(|&word| word != "--")
+        .collect();
+    let Some(place) = own
+        .iter()
+        .position(|word| *word == "--name" || word.starts_with("--name="))
+    else {
+        return Ok(());
+    };
+    let (flag, after) = own.split_at(place);
+    let (name, rest) = match after.split_first() {
+        Some((word, rest)) => match (word.strip_prefix("--name="), rest.split_first()) {
+            (Some(name), _) => (name, rest),
+            (None, Some((name, rest))) => (*name, rest),
+            (None, None) => ("NAME", rest),
+        },
+        None => ("NAME", after),
+    };
+    bail!(
+        "--name goes before {program}'s own words: `cargo xtask {program} --name {name} {}`",
+        [flag, rest].concat().join(" ")
+    )
 }
 
 /// Replaces this process, so that signals, terminal and exit status are the program's own.
@@ -170,16 +230,7 @@ pub fn become_program(command: &mut Command) -> Result<ExitCode> {
 }
 
 pub fn logs(name: &str, component: Option<&str>) -> Result<()> {
-    let layout = Layout::of(name)?;
-    if cluster::state(&layout)? == State::Absent {
-        let names = cluster::names()?;
-        let others = if names.is_empty() {
-            format!("start it with `cargo xtask up{}`", name_flag(name))
-        } else {
-            format!("there are: {}", names.join(", "))
-        };
-        bail!("there is no cluster {name:?}; {others}");
-    }
+    let layout = cluster::known(name)?;
     let mut known: Vec<String> = std::fs::read_dir(layout.logs())
         .with_context(|| format!("cluster {name:?} has no logs"))?
         .flatten()
@@ -199,4 +250,38 @@ pub fn logs(name: &str, component: Option<&str>) -> Result<()> {
         ),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str) -> Option<String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        name_comes_first("kubectl", &words)
+            .err()
+            .map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_name_behind_the_programs_words_is_refused_with_the_right_order() {
+        for line in [
+            "get --name mine pods",
+            "get pods --name=mine",
+            "get pods --name mine",
+        ] {
+            let told = refused(line).unwrap_or_default();
+            assert!(
+                told.contains("`cargo xtask kubectl --name mine get pods`"),
+                "{line}: {told}"
+            );
+        }
+        assert!(refused("get pods --name").is_some());
+    }
+
+    #[test]
+    fn what_a_program_in_a_pod_is_told_is_nobodys_business() {
+        assert_eq!(refused("exec pod -- squeue --name mine"), None);
+        assert_eq!(refused("get pods --namespace mine"), None);
+    }
 }

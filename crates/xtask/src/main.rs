@@ -1,10 +1,15 @@
 //! The project's tasks: `cargo xtask up`, `cargo xtask test` and what they are made of.
 
+mod advisories;
 mod audit;
 mod bench;
 mod cluster;
+mod first_job;
+mod interrupt;
+mod permissions;
 mod previous;
 mod slurm;
+mod slurm_status;
 mod test;
 mod workspace;
 
@@ -23,11 +28,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Start a real Kubernetes with a real Slurm on this machine and run a job
+    /// Start a real Kubernetes with a real Slurm on this machine and run a user's first job
     Up(Up),
     /// Take a cluster away: processes, mounts, namespaces, control groups, files
     Down(Named),
-    /// Show the clusters on this machine and how they are doing
+    /// Show the clusters on this machine and how they are doing: nodes, pods, Slurm's nodes, queue and accounting
     Status {
         /// Only the cluster of this name
         #[arg(long)]
@@ -59,6 +64,8 @@ enum Task {
     Crds,
     /// Run the tests
     Test(test::Options),
+    /// Check the crates that we link against the advisory database, where it can be had
+    Audit(advisories::Options),
     /// Measure what has a budget
     Bench(bench::Options),
     #[command(hide = true)]
@@ -127,6 +134,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Images { update_lock, verbose } => workspace::images(update_lock, verbose)?,
         Task::Crds => workspace::write_crds()?,
         Task::Test(options) => return test::run(&options),
+        Task::Audit(options) => return advisories::run(&options),
         Task::Bench(options) => bench::run(&options)?,
         Task::TestbedInit { directory, role } => testbed::init::run(&directory, &role)?,
     }

@@ -1,10 +1,9 @@
-//! Slurm on a cluster: the charts installed as a user would, and the first job.
+//! Slurm on a cluster: the charts installed as a user would, and a shell on the login node.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use testbed::binaries::Binaries;
 use testbed::cluster::Cluster;
 use testbed::command;
@@ -18,7 +17,7 @@ use crate::workspace::{self, Build};
 /// Where the operator lives.
 const OPERATOR_NAMESPACE: &str = "slurm-operator";
 /// Where the quick start's Slurm lives.
-const SLURM_NAMESPACE: &str = "slurm";
+pub const SLURM_NAMESPACE: &str = "slurm";
 
 /// A cluster to install on.
 #[derive(Debug)]
@@ -60,10 +59,20 @@ impl Target {
         })
     }
 
-    fn kubectl(&self) -> Command {
+    pub fn kubectl(&self) -> Command {
         let mut command = Command::new(&self.kubectl);
         command.env("KUBECONFIG", &self.kubeconfig);
         command
+    }
+
+    /// What a person does when Slurm does not come up.
+    pub fn where_to_look(&self) -> String {
+        format!(
+            "look with `KUBECONFIG={} {} -n {SLURM_NAMESPACE} get pods` and into {}",
+            self.kubeconfig.display(),
+            self.kubectl.display(),
+            self.log.display()
+        )
     }
 
     fn helm(&self) -> Command {
@@ -73,12 +82,43 @@ impl Target {
     }
 }
 
+/// Objects of `examples/` that the quick start's Slurm needs.
+const BESIDE: [&str; 2] = ["mariadb.yaml", "home.yaml"];
+
 /// Installs the CRDs, the operator and the quick start's Slurm.
 pub fn install(target: &Target, progress: &Progress) -> Result<()> {
+    // First, so that the database is made while the operator starts.
+    progress.step("database and homes of the quick start", |_| beside(target))?;
     install_operator(target, progress)?;
     progress.step("chart: slurm, with examples/quickstart.yaml", |_| {
         install_slurm(target, SLURM_NAMESPACE, &[])
     })
+}
+
+fn beside(target: &Target) -> Result<()> {
+    let namespace = target
+        .kubectl()
+        .args(["get", "namespace", SLURM_NAMESPACE])
+        .output()?;
+    if !namespace.status.success() {
+        command::run(
+            target.kubectl().args(["create", "namespace", SLURM_NAMESPACE]),
+            &target.log,
+        )?;
+    }
+    let examples = workspace::root()?.join("examples");
+    let mut apply = target.kubectl();
+    apply.args([
+        "--namespace",
+        SLURM_NAMESPACE,
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+    ]);
+    for file in BESIDE {
+        apply.arg("--filename").arg(examples.join(file));
+    }
+    command::run(&mut apply, &target.log)
 }
 
 /// Installs the CRDs and the operator.
@@ -127,63 +167,8 @@ fn chart(target: &Target, release: &str, namespace: &str, more: &[&str]) -> Resu
     command::run(&mut helm, &target.log)
 }
 
-/// Waits for two idle nodes, runs `srun -N2 hostname` from the login node, as a user would, and says what came of it. Nodes that are
-/// busy with somebody's jobs have shown already that they work.
-pub fn first_job(target: &Target, progress: &Progress) -> Result<String> {
-    progress.step("first job: srun -N2 hostname", |step| {
-        let begun = Instant::now();
-        loop {
-            let tried = login(target).and_then(|pod| run_first_job(target, &pod));
-            match tried {
-                Ok(said) => return Ok(said),
-                Err(error) if begun.elapsed() > Duration::from_mins(5) => {
-                    return Err(error).with_context(|| {
-                        format!(
-                            "Slurm did not run a job within 5 minutes; look with `KUBECONFIG={} {} -n {SLURM_NAMESPACE} get pods` and into {}",
-                            target.kubeconfig.display(),
-                            target.kubectl.display(),
-                            target.log.display()
-                        )
-                    });
-                }
-                Err(error) => step.note(error.to_string().lines().next().unwrap_or_default()),
-            }
-            std::thread::sleep(Duration::from_millis(500));
-        }
-    })
-}
-
-fn run_first_job(target: &Target, pod: &str) -> Result<String> {
-    let on_login = |words: &[&str]| {
-        command::output(
-            target
-                .kubectl()
-                .args(["-n", SLURM_NAMESPACE, "exec", pod, "--"])
-                .args(words),
-        )
-    };
-    let idle = on_login(&["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"])?;
-    let idle: std::collections::BTreeSet<&str> = idle.split_whitespace().collect();
-    if idle.len() < 2 {
-        let jobs = on_login(&["squeue", "--noheader", "--states=running", "--format=%A"])?;
-        let jobs: Vec<&str> = jobs.split_whitespace().collect();
-        if !jobs.is_empty() {
-            return Ok(format!("not tried: jobs run on the nodes ({})", jobs.join(", ")));
-        }
-        bail!("{} nodes are idle, 2 are needed", idle.len());
-    }
-    let answer = on_login(&["timeout", "60", "srun", "--nodes=2", "hostname"])?;
-    let mut names: Vec<String> = answer.split_whitespace().map(str::to_owned).collect();
-    names.sort();
-    names.dedup();
-    if names.len() != 2 {
-        bail!("srun -N2 hostname printed {answer:?}");
-    }
-    Ok(format!("srun -N2 hostname → {}", names.join(", ")))
-}
-
 /// The quick start's login pod.
-fn login(target: &Target) -> Result<String> {
+pub fn login(target: &Target) -> Result<String> {
     let selector = "app.kubernetes.io/name=login";
     let names = command::output(target.kubectl().args([
         "-n",

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: the test ladder, cheapest first.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -13,7 +14,7 @@ use testbed::progress::Progress;
 use testbed::{command, image};
 
 use crate::workspace::{self, Build};
-use crate::{audit, cluster, previous, slurm};
+use crate::{audit, cluster, permissions, previous, slurm};
 
 #[derive(Args)]
 pub struct Options {
@@ -158,7 +159,7 @@ fn lint(cache: &Cache, progress: &Progress) -> Result<()> {
             "warnings",
         ]),
     )?;
-    let deny = tool(cache, progress, "cargo-deny", "0.20.2")?;
+    let deny = deny(cache, progress)?;
     step(
         "cargo deny check bans licenses sources",
         Command::new(deny).current_dir(workspace::root()?).args([
@@ -249,13 +250,18 @@ fn with_cluster(
         .env("KEELSON_XTASK", workspace::program()?)
         .env("KUBECONFIG", shared.layout().kubeconfig())
         .check();
+    let mut used = BTreeSet::new();
     for name in [&options.name, &alone] {
         let layout = Layout::of(name)?;
         if testbed::cluster::state(&layout)? == State::Absent {
             continue;
         }
         // The tests ran with exactly the permissions that the charts give; a call that these refused shows in no test.
-        result = result.and_then(|()| audit::nothing_was_forbidden(&layout));
+        result = result.and_then(|()| {
+            let log = audit::log(&layout)?;
+            used.extend(permissions::used(&log));
+            audit::nothing_was_forbidden(&log)
+        });
         if result.is_err() {
             // What a person would look at first; the cluster may be gone before they can.
             dump(name);
@@ -266,7 +272,12 @@ fn with_cluster(
             })?;
         }
     }
-    result
+    result?;
+    // Some of the tests, or the long ones alone, do not need everything.
+    if options.filter.is_none() && !base.ends_with(&format!("and ({LONG})")) {
+        audit::everything_was_used(&used)?;
+    }
+    Ok(())
 }
 
 /// A cluster with this checkout's operator and the quick start's Slurm, whatever was there before.
@@ -314,6 +325,11 @@ fn nextest(cache: &Cache, progress: &Progress, options: &Options) -> Result<Comm
         ]);
     }
     Ok(command)
+}
+
+/// cargo-deny, which checks dependencies.
+pub fn deny(cache: &Cache, progress: &Progress) -> Result<PathBuf> {
+    tool(cache, progress, "cargo-deny", "0.20.2")
 }
 
 /// A cargo subcommand, built once.

@@ -80,7 +80,10 @@ fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurP
         })?;
         cache.keep_newest("programs", PROGRAMS_KEPT)?;
         let program = directory.join(format!("{name}.bin"));
-        std::fs::copy(built.join(name), &program)
+        // Under its name by renaming: another run may be executing the former one, which cannot be written to.
+        let fresh = directory.join(format!("{name}.{}", std::process::id()));
+        std::fs::copy(built.join(name), &fresh)
+            .and_then(|_| std::fs::rename(&fresh, &program))
             .with_context(|| format!("cannot write {}", program.display()))?;
         Ok(program)
     };

@@ -40,7 +40,7 @@ fn logs_of_a_cluster_that_is_not_there_name_those_that_are() {
     let empty = tempfile::tempdir().unwrap();
     let said = refusal(empty.path(), &["logs", "--name", "nosuch"]);
     assert!(
-        said.contains("start it with `cargo xtask up --name nosuch`"),
+        said.contains("`cargo xtask up --name nosuch` starts it"),
         "{said}"
     );
 }
