@@ -3,6 +3,10 @@
 //! The tables are `charts/tests/*.yaml`; their format is in the README beside them. `KEELSON_TEST_HELM` names the helm
 //! programs to use, separated by colons; without it the one on the `PATH` is taken.
 
+pub mod lookup;
+pub mod network_policy;
+pub mod readers;
+pub mod slinky;
 pub mod values;
 
 use std::collections::BTreeMap;
@@ -28,7 +32,7 @@ pub struct Table {
 }
 
 /// One render and what must come of it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
     name: String,
@@ -134,6 +138,26 @@ impl Table {
     }
 }
 
+/// The objects that a chart renders with these values.
+pub fn rendered(helm: &Path, chart: &str, values: &Value) -> Result<Vec<Value>> {
+    let table = Table {
+        chart: chart.to_owned(),
+        release: None,
+        namespace: None,
+        cases: vec![Case {
+            values: values.clone(),
+            ..Case::default()
+        }],
+    };
+    let mut renders = table.renders(helm, "slurm")?;
+    Ok(renders.pop().context("nothing was rendered")?.1)
+}
+
+/// The same by `Kind/name`.
+fn objects_of(helm: &Path, chart: &str, values: &Value) -> Result<BTreeMap<String, Value>> {
+    by_name(rendered(helm, chart, values)?)
+}
+
 fn values_file(values: &Value) -> Result<tempfile::NamedTempFile> {
     let mut file = tempfile::Builder::new().suffix(".json").tempfile()?;
     file.write_all(
@@ -169,8 +193,12 @@ fn documents(rendered: &str) -> Result<Vec<Value>> {
 
 /// Objects of a render by `Kind/name`, and again by `Kind/namespace/name`.
 fn objects(rendered: &str) -> Result<BTreeMap<String, Value>> {
+    by_name(documents(rendered)?)
+}
+
+fn by_name(documents: Vec<Value>) -> Result<BTreeMap<String, Value>> {
     let mut found = BTreeMap::new();
-    for object in documents(rendered)? {
+    for object in documents {
         let text = |pointer: &str| {
             object
                 .pointer(pointer)

@@ -66,6 +66,36 @@ pub fn reference(chart: &str, values: &str) -> Result<String> {
     Ok(page)
 }
 
+/// A value that a person may set.
+#[derive(Debug)]
+pub struct Documented {
+    pub path: Vec<String>,
+    /// As in the file; null where it is unset.
+    pub default: Value,
+    /// What the file gives as an example where it is unset.
+    pub example: Value,
+}
+
+/// Every value with a description.
+pub fn documented(values: &str) -> Result<Vec<Documented>> {
+    let defaults: Value = serde_saphyr::from_str(values).context("values.yaml is no YAML")?;
+    let described = |entry: &Entry| matches!(entry.comment, Comment::Description(_));
+    let documented = |entry: Entry| {
+        let keys: Vec<String> = entry.path.iter().map(|key| key.replace('/', "~1")).collect();
+        let pointer = format!("/{}", keys.join("/"));
+        Documented {
+            default: defaults.pointer(&pointer).cloned().unwrap_or_default(),
+            example: serde_saphyr::from_str(&entry.example).unwrap_or_default(),
+            path: entry.path,
+        }
+    };
+    Ok(entries(values)?
+        .into_iter()
+        .filter(described)
+        .map(documented)
+        .collect())
+}
+
 /// A top level key with children makes a section; all others share one.
 fn section_of(entry: &Entry) -> &str {
     match (entry.path.as_slice(), &entry.comment) {

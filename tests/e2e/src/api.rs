@@ -223,7 +223,9 @@ fn path(namespace: Option<&str>, kind: &str) -> Result<String> {
         "pvc" => ("api/v1", "persistentvolumeclaim"),
         kind @ ("controllerrevision" | "deployment" | "statefulset") => ("apis/apps/v1", kind),
         "pdb" | "poddisruptionbudget" => ("apis/policy/v1", "poddisruptionbudget"),
+        "hpa" | "horizontalpodautoscaler" => ("apis/autoscaling/v2", "horizontalpodautoscaler"),
         "certificate" => ("apis/cert-manager.io/v1", "certificate"),
+        "servicemonitor" => ("apis/monitoring.coreos.com/v1", "servicemonitor"),
         "lease" => ("apis/coordination.k8s.io/v1", "lease"),
         "networkpolicy" | "networkpolicie" => ("apis/networking.k8s.io/v1", "networkpolicie"),
         kind @ ("accounting" | "controller" | "loginset" | "nodeset" | "restapi" | "token") => {

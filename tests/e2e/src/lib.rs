@@ -19,6 +19,7 @@ pub mod exec;
 pub mod forward;
 pub mod network_policy;
 pub mod operator;
+pub mod pages;
 pub mod slurm;
 pub mod standing;
 pub mod workers;

@@ -1,6 +1,8 @@
 //! A Slurm of the test's own: the charts' release `slurm` in a namespace that goes away with the test.
 
 use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +17,15 @@ pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"
 
 /// The quick start's set of workers.
 pub const NODESET: &str = "nodeset.slinky.slurm.net/slurm-worker-cpu";
+
+/// What the quick start has for its user and the tests do without, each of which has a cluster of its own: a database, homes, users.
+/// Laid right over it, so that examples bring back what they need.
+pub const LEAN: &str = r"
+accounting: { enabled: false }
+loginsetDefaults: { login: { volumeMounts: [] }, podSpec: { volumes: [] } }
+nodesetDefaults: { slurmd: { volumeMounts: [] }, podSpec: { volumes: [] } }
+nodesets: { cpu: { replicas: 2 } }
+";
 
 /// What makes the quick start's pods small enough for several Slurms on the test cluster. slurmrestd's probe starts a process, so it
 /// comes less often.
@@ -87,7 +98,8 @@ impl Slurm {
         std::fs::write(&small, SMALL)?;
         let mut helm = cluster()?.helm();
         helm.args([verb, "slurm", CHART, "--namespace", &self.space.name]);
-        for example in std::iter::once("quickstart").chain(self.examples.iter().map(String::as_str)) {
+        lean_quick_start(&mut helm, directory.path())?;
+        for example in &self.examples {
             helm.args(["--values", &format!("{EXAMPLES}/{example}.yaml")]);
         }
         run(helm.arg("--values").arg(&small).arg("--values").arg(&more)).map(drop)
@@ -392,6 +404,15 @@ impl Drop for Slurm {
         }
         eprintln!("{told}");
     }
+}
+
+/// Gives helm the values of the quick start, [`LEAN`], from a directory that outlives the command.
+pub fn lean_quick_start(helm: &mut Command, directory: &Path) -> Result<()> {
+    let lean = directory.join("lean.yaml");
+    std::fs::write(&lean, LEAN)?;
+    helm.args(["--values", &format!("{EXAMPLES}/quickstart.yaml"), "--values"])
+        .arg(lean);
+    Ok(())
 }
 
 /// The pod that serves a node of the quick start's workers.

@@ -2,8 +2,8 @@
 //! the database goes away, the signing key is exchanged.
 
 use anyhow::{Context, Result, ensure};
-use e2e::slurm::{CHART, EXAMPLES, condition};
-use e2e::{Namespace, api, cluster, eventually, get, run};
+use e2e::slurm::{CHART, EXAMPLES, condition, lean_quick_start};
+use e2e::{Namespace, api, cluster, eventually, run};
 use serde_json::Value;
 
 /// A Slurm without workers: jobs wait, and their records are written all the same.
@@ -15,12 +15,12 @@ impl Slurm {
     fn install() -> Result<Self> {
         let space = Namespace::create("accounting")?;
         let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;
-        let image = testbed::image::name("mariadb");
-        space.apply(&database.replace("docker.io/library/mariadb:11.8", &image))?;
-        run(cluster()?
-            .helm()
-            .args(["install", "slurm", CHART, "--namespace", &space.name])
-            .args(["--values", &format!("{EXAMPLES}/quickstart.yaml")])
+        space.apply(&database)?;
+        let directory = tempfile::tempdir()?;
+        let mut install = cluster()?.helm();
+        install.args(["install", "slurm", CHART, "--namespace", &space.name]);
+        lean_quick_start(&mut install, directory.path())?;
+        run(install
             .args(["--values", &format!("{EXAMPLES}/accounting.yaml")])
             .args(["--set", "nodesets.cpu.replicas=0"]))?;
         Ok(Self { space })
@@ -221,19 +221,97 @@ fn a_token_is_signed_anew_when_the_key_changes(slurm: &Slurm) -> Result<()> {
     })
 }
 
+/// Accounting is turned on in a cluster that runs, before its database is there.
 #[test]
-fn a_slurmdbd_elsewhere_has_no_children() -> Result<()> {
+fn accounting_that_is_turned_on_later_records_jobs() -> Result<()> {
+    let space = Namespace::create("records-later")?;
+    let slurm = e2e::slurm::Slurm::install_examples(space, &[], "nodesets: { cpu: { replicas: 1 } }")?;
+    slurm.wait_idle(1)?;
+    slurm.upgrade("{ nodesets: { cpu: { replicas: 1 } }, accounting: { enabled: true } }")?;
+    let registered = |status: &str, reason: &str| {
+        slurm.wait_condition(
+            "controllers.slinky.slurm.net/slurm",
+            "AccountingRegistered",
+            status,
+            reason,
+        )
+    };
+    registered("False", "Starting")?;
+    // Jobs start as before, and those that still run are recorded.
+    let through = slurm.sbatch(&["--job-name=through"], "sleep 600")?;
+    eventually("a running job", || {
+        let state = slurm.login(&["squeue", "--noheader", "--format=%T", "--jobs", &through])?;
+        ensure!(state.trim() == "RUNNING", "{state:?}");
+        Ok(())
+    })?;
+    let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;
+    slurm.space.apply(&database)?;
+    registered("True", "AsSpecified")?;
+    slurm.login(&["scancel", &through])?;
+    let after = slurm.sbatch(&["--wait", "--job-name=after"], "true")?;
+    for (job, state) in [(&through, "CANCELLED"), (&after, "COMPLETED")] {
+        eventually("the job's record", || {
+            let words = [
+                "sacct",
+                "--noheader",
+                "--allocations",
+                "--parsable2",
+                "--format=state",
+            ];
+            let found = slurm.login(&[&words[..], &["--jobs", job]].concat())?;
+            ensure!(found.starts_with(state), "job {job}: {found:?}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_slurmdbd_that_moves_elsewhere_leaves_no_children() -> Result<()> {
     let space = Namespace::create("elsewhere")?;
+    for (name, key) in [
+        ("keys", "slurm.key"),
+        ("keys-jwt", "jwt.key"),
+        ("database", "password"),
+    ] {
+        let value = format!(
+            "--from-literal={key}={}",
+            "a key of forty characters or a little more"
+        );
+        space.kubectl(&["create", "secret", "generic", name, &value])?;
+    }
     space.apply(
         r#"{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "Accounting", "metadata": {"name": "db"},
-            "spec": {"external": true, "externalConfig": {"host": "dbd.example.com", "port": 7031}}}"#,
+            "spec": {"slurmKeyRef": {"name": "keys", "key": "slurm.key"}, "jwtKeyRef": {"name": "keys-jwt", "key": "jwt.key"},
+                     "slurmdbd": {"image": "localhost/keelson/slurmdbd:26.05"},
+                     "storageConfig": {"host": "nowhere", "passwordKeyRef": {"name": "database", "key": "password"}}}}"#,
     )?;
+    let accounting = "accounting.slinky.slurm.net/db";
+    let children = [
+        "statefulset/db-accounting",
+        "service/db-accounting",
+        "secret/db-accounting",
+    ];
+    for child in children {
+        eventually("a child of the Accounting", || {
+            space.kubectl(&["get", child]).map(drop)
+        })?;
+    }
+    let patch = serde_json::json!({ "spec": {
+        "external": true, "externalConfig": { "host": "dbd.example.com", "port": 7031 },
+    } });
+    api::patch(&space.name, accounting, &patch)?;
     let said = eventually("the address in the status", || {
-        let accounting = get(&["--namespace", &space.name, "accounting", "db"])?;
-        let ready = condition(&accounting, "Ready")?;
+        let found = space.get(&["accounting", "db"])?;
+        let ready = condition(&found, "Ready")?;
         ensure!(ready["reason"] == "External", "{ready}");
         Ok(ready["message"].to_string())
     })?;
     ensure!(said.contains("dbd.example.com:7031"), "{said}");
-    space.has_no("statefulsets,services,secrets")
+    eventually("the end of its children", || {
+        for child in children {
+            ensure!(space.kubectl(&["get", child]).is_err(), "{child} is still there");
+        }
+        Ok(())
+    })
 }

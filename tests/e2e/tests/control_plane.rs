@@ -89,6 +89,7 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
         "the condition does not quote slurmctld: {said}"
     );
     ensure!(slurm.setting("MinJobAge")? == "77 sec", "half of it is in use");
+    a_pipeline_sees_the_refusal(&slurm)?;
     untouched(&slurm)?;
     job.goes_on(&slurm)?;
 
@@ -130,6 +131,7 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     slurm.add_conf(&installed, "MinJobAge=88\nInclude gpus.conf")?;
     let said = slurm.wait_condition(CONTROLLER, "Degraded", "True", "ReferenceMissing")?;
     ensure!(said.contains("spec.configFileRefs"), "{said}");
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ReferenceMissing")?;
 
     // What waits for jobs is not shown together with what was refused before it.
     refused("NoSuchParameter=1", "NoSuchParameter")?;
@@ -156,6 +158,27 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
         "slurmctld was stopped for a word that nobody knows"
     );
     job.goes_on(&slurm)
+}
+
+/// `helm test` fails with slurmctld's words, and so does whoever waits for the condition.
+fn a_pipeline_sees_the_refusal(slurm: &Slurm) -> Result<()> {
+    let mut test = e2e::cluster()?.helm();
+    test.args(["test", "slurm", "--timeout=5m", "--namespace", &slurm.space.name]);
+    ensure!(e2e::run(&mut test).is_err(), "the test of the release passed");
+    let log = slurm.space.kubectl(&["logs", "slurm-test"])?;
+    ensure!(
+        log.contains("False ConfigRefused") && log.contains("no_such_plugin"),
+        "{log}"
+    );
+    ensure!(!log.contains("a job in partition"), "it went on: {log}");
+    let wait = [
+        "wait",
+        CONTROLLER,
+        "--for=condition=ConfigApplied",
+        "--timeout=1s",
+    ];
+    ensure!(slurm.space.kubectl(&wait).is_err(), "the wait was over");
+    slurm.space.kubectl(&["delete", "pod", "slurm-test"]).map(drop)
 }
 
 #[test]
@@ -246,6 +269,10 @@ fn the_jwt_key_is_rotated_while_a_job_runs_and_nothing_restarts() -> Result<()> 
 #[test]
 fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
     let (slurm, job) = busy("key", "")?;
+    slurm.scale(2)?;
+    let out_of_service = slurm.wait_idle(1)?.pop().context("no second worker")?;
+    let drain = format!("NodeName={out_of_service}");
+    slurm.controller(&["scontrol", "update", &drain, "State=DRAIN", "Reason=a bad disk"])?;
     let pods = slurm.pods(ALL)?;
     slurm.set_secret("slurm-auth-slurm", "slurm.key", &"another-key-".repeat(90))?;
     slurm.wait_told(CONTROLLER, ["Progressing", "True", "KeyPending"], &["1 jobs run"])?;
@@ -256,7 +283,22 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
         "a pod was replaced while the job ran: {now:?} instead of {pods:?}"
     );
 
+    // Some of these find the nodes drained, some start just before; all of them run to their end, once.
+    let late: Vec<String> = [1, 7, 14, 21, 28]
+        .iter()
+        .map(|seconds| slurm.sbatch(&["--no-requeue", &format!("--begin=now+{seconds}")], "sleep 3"))
+        .collect::<Result<_>>()?;
     slurm.controller(&["scancel", &job.id])?;
+    eventually("slurmctld has another key", || {
+        let now = slurm.pods("app.kubernetes.io/name=slurmctld")?;
+        ensure!(!now.is_empty() && now.values().all(|pod| pods.values().all(|old| old != pod)));
+        Ok(())
+    })?;
+    for id in &late {
+        slurm.wait_job(id, "COMPLETED")?;
+        let restarts = slurm.job_field(id, "Restarts")?;
+        ensure!(restarts == "0", "job {id} was started again");
+    }
     slurm.wait_condition(CONTROLLER, "Progressing", "False", "")?;
     for app in ["slurmctld", "slurmrestd", "login", "slurmd"] {
         let selector = format!("app.kubernetes.io/name={app}");
@@ -274,8 +316,12 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
     slurm.wait_idle(1)?;
     eventually("a job runs with the new key", || {
         slurm.login(&["srun", "hostname"])
-    })
-    .map(drop)
+    })?;
+    ensure!(slurm.wait_drain(&out_of_service)? == "a bad disk");
+    let controller = slurm.get(&[CONTROLLER])?;
+    let left = controller.pointer("/metadata/annotations/keelson.dev~1slurm-key-rollover");
+    ensure!(left.is_none(), "still recorded: {left:?}");
+    Ok(())
 }
 
 #[test]
@@ -295,9 +341,13 @@ fn slurmrestd_is_ready_while_it_reaches_slurmctld() -> Result<()> {
     let said = slurm.wait_condition("restapis/slurm", "Ready", "False", "")?;
     ensure!(said.contains("0 of 2"), "{said}");
     slurm.patch(CONTROLLER, &template(json!(null)))?;
-    slurm
-        .wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")
-        .map(drop)
+    slurm.wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")?;
+    // One pod alone has no budget, which would only hold up drains of its machine.
+    slurm.patch("restapis/slurm", &json!({ "spec": { "replicas": 1 } }))?;
+    eventually("the budget is gone", || {
+        ensure!(slurm.get(&["pdb", "slurm-restapi"]).is_err(), "it is there");
+        Ok(())
+    })
 }
 
 #[test]

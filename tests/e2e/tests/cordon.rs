@@ -50,8 +50,11 @@ fn kubectl_drain_waits_for_the_job_and_slurm_gives_the_worker_no_new_one() -> Re
     ensure!(refused.contains("disruption budget"), "{refused}");
     let reason = slurm.wait_drain("cpu-0")?;
     ensure!(reason.contains("cordoned"), "{reason}");
-    let told = slurm.wait_condition(NODESET, "Progressing", "False", "Drained")?;
-    ensure!(told.contains("cpu-0") && told.contains("cordoned"), "{told}");
+    slurm.wait_told(
+        NODESET,
+        ["Progressing", "False", "Drained"],
+        &["cpu-0", "cordoned", &format!("job {job} of ")],
+    )?;
     slurm.stays_at_work("cpu-0", &uid, &job)?;
 
     slurm.open("cpu-0")?;

@@ -111,8 +111,7 @@ nodesets:
 fn a_job_of_a_cluster_with_accounting_is_on_record() -> Result<()> {
     let space = Namespace::create("records")?;
     let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;
-    let image = testbed::image::name("mariadb");
-    space.apply(&database.replace("docker.io/library/mariadb:11.8", &image))?;
+    space.apply(&database)?;
     let slurm = Slurm::install_examples(space, &["accounting"], "nodesets: { cpu: { replicas: 1 } }")?;
     slurm.wait_idle(1)?;
     let job = slurm.sbatch(&["--wait", "--job-name=recorded"], "true")?;
@@ -146,14 +145,7 @@ fn only_slurm_reaches_slurm(slurm: &Slurm) -> Result<()> {
              "spec": {{"containers": [{{"name": "sleep", "image": "{}", "command": ["sleep", "3600"]}}]}}}}"#,
         e2e::tools_image()
     ))?;
-    let list = |words: &[&str]| -> Result<Vec<Value>> {
-        let list = get(words)?;
-        Ok(list["items"].as_array().cloned().unwrap_or_default())
-    };
-    let network = Network {
-        policies: list(&["--namespace", here, "networkpolicies"])?,
-        pods: list(&["--all-namespaces", "pods"])?,
-    };
+    let network = network_of(here)?;
     let operator = network.pod("slurm-operator", "slurm-operator-")?;
     let stranger = network.pod(here, "stranger")?;
     for (server, port) in [
@@ -180,14 +172,33 @@ fn only_slurm_reaches_slurm(slurm: &Slurm) -> Result<()> {
             "the operator and {port}"
         );
     }
-    // Every connection that there is was allowed.
-    let ours: Vec<&Value> = network
-        .pods
-        .iter()
-        .filter(|pod| pod["metadata"]["namespace"] == here && !std::ptr::eq(*pod, stranger))
-        .collect();
+    // A pod may be replaced while its sockets are read: then the pods are listed again.
+    eventually("connections that the policies allow", || {
+        only_allowed_connections(slurm, &network_of(here)?)
+    })
+}
+
+/// The policies of a namespace, and all pods.
+fn network_of(namespace: &str) -> Result<Network> {
+    let list = |words: &[&str]| -> Result<Vec<Value>> {
+        let list = get(words)?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    };
+    Ok(Network {
+        policies: list(&["--namespace", namespace, "networkpolicies"])?,
+        pods: list(&["--all-namespaces", "pods"])?,
+    })
+}
+
+/// Every connection that Slurm's pods have open is one that the policies allow.
+fn only_allowed_connections(slurm: &Slurm, network: &Network) -> Result<()> {
+    let servers = network.pods.iter().filter(|pod| {
+        pod["metadata"]["namespace"] == slurm.space.name.as_str()
+            && pod["metadata"]["name"] != "stranger"
+            && pod["metadata"]["deletionTimestamp"].is_null()
+    });
     let mut seen = 0;
-    for server in ours {
+    for server in servers {
         let name = server["metadata"]["name"]
             .as_str()
             .context("a pod without name")?;

@@ -180,7 +180,7 @@ impl Finish for std::process::Child {
 fn install(key: &str) -> Result<Slurm> {
     let space = Namespace::create("login")?;
     let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;
-    space.apply(&database.replace("docker.io/library/mariadb:11.8", &testbed::image::name("mariadb")))?;
+    space.apply(&database)?;
     let values = format!(
         "
 nodesets: {{ cpu: {{ replicas: 1 }} }}

@@ -145,7 +145,7 @@ fn an_operator_for_one_namespace_runs_a_job_with_rights_there_alone() -> Result<
         ("list", "secrets", true),
         ("create", "pods", true),
         ("list", "nodes", true),
-        ("delete", "persistentvolumeclaims", false),
+        ("delete", "persistentvolumes", false),
         ("delete", "nodesets.slinky.slurm.net", false),
     ] {
         ensure!(

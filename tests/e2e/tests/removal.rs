@@ -66,7 +66,7 @@ fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> 
         "slurmd": { "volumeMounts": [{ "name": "lost", "mountPath": "/lost" }] } });
     let values = json!({
         "nodesets": { "cpu": { "replicas": 2, "extraConf": "NoSuchParameter=1" }, "lost": lost },
-        "loginsets": { "users": { "login": { "image": "keelson.dev/no-such-image:1" } } },
+        "loginsets": { "users": { "login": { "image": "localhost/keelson/no-such-image:1" } } },
     });
     let slurm = Slurm::install("stillborn", &values.to_string())?;
     slurm.wait_told(

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::slurm::{NODESET, Slurm};
+use e2e::slurm::{NODESET, Slurm, condition};
 use e2e::{eventually, operator, workers::sampled};
 use serde_json::{Value, json};
 
@@ -132,8 +132,7 @@ fn a_bad_image_stops_at_the_budget_and_a_roll_back_heals() -> Result<()> {
             "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
         } } });
         if let Some(tag) = tag {
-            values["nodesets"]["cpu"]["slurmd"] =
-                json!({ "image": { "repository": "keelson.dev/slurmd", "tag": tag } });
+            values["nodesets"]["cpu"]["slurmd"] = json!({ "image": { "tag": tag } });
         }
         values.to_string()
     };
@@ -154,8 +153,19 @@ fn a_bad_image_stops_at_the_budget_and_a_roll_back_heals() -> Result<()> {
         ensure!(waiting(&slurm)? == 1);
         Ok(())
     })?;
+    slurm.wait_told(
+        NODESET,
+        ["Progressing", "True", "RollingOut"],
+        &["1 of 3 workers updated"],
+    )?;
     for _ in 0..8 {
         ensure!(waiting(&slurm)? == 1, "more than one worker was given away");
+        let set = slurm.get(&[NODESET])?;
+        let ready = condition(&set, "Ready")?;
+        ensure!(
+            ready["status"] == "True",
+            "within the budget, and it says {ready}"
+        );
         std::thread::sleep(Duration::from_secs(1));
     }
     let job = slurm.sbatch(&["--nodes=2"], "srun hostname")?;

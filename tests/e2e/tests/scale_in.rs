@@ -14,6 +14,13 @@ fn workers(count: u32) -> String {
     format!("nodesets: {{ cpu: {{ replicas: {count} }} }}")
 }
 
+/// What the NodeSet says of a job that it waits for.
+fn holds(slurm: &Slurm, job: &str, node: &str) -> Result<String> {
+    let user = slurm.job_field(job, "UserId")?;
+    let user = user.split('(').next().unwrap_or_default();
+    Ok(format!("job {job} of {user} on {node} until "))
+}
+
 #[test]
 fn scale_in_waits_for_the_jobs_and_keeps_the_worker_whose_job_is_longest() -> Result<()> {
     let slurm = Slurm::install_ready("scale-in", &workers(4), 4)?;
@@ -34,13 +41,24 @@ fn scale_in_waits_for_the_jobs_and_keeps_the_worker_whose_job_is_longest() -> Re
     slurm.wait_told(
         NODESET,
         ["Progressing", "True", "Draining"],
-        &["3 leaving workers"],
+        &[
+            "3 leaving workers",
+            &holds(&slurm, &jobs[0], "cpu-0")?,
+            &holds(&slurm, &jobs[3], "cpu-3")?,
+        ],
     )?;
-    let shown = slurm.space.kubectl(&["get", NODESET])?;
-    ensure!(
-        shown.contains("Draining"),
-        "the columns do not tell of it: {shown}"
-    );
+    // kubectl may remember the kinds of a cluster that was here before, and looks again after it was wrong.
+    eventually("everything at a glance", || {
+        let shown = slurm.space.kubectl(&["get", "slurm", "--output=wide"])?;
+        let (controller, restapi) = (
+            "controller.slinky.slurm.net/slurm ",
+            "restapi.slinky.slurm.net/slurm ",
+        );
+        for part in ["Draining", NODESET, controller, restapi] {
+            ensure!(shown.contains(part), "no {part} in {shown}");
+        }
+        Ok(())
+    })?;
 
     // One job ends, one worker goes.
     slurm.open("cpu-3")?;
@@ -129,6 +147,10 @@ fn a_leaving_worker_keeps_its_job_whatever_breaks_around_it() -> Result<()> {
             .space
             .kubectl(&["wait", "--for=delete", controller, "--timeout=1s"])
     })?;
+    // Whoever takes the finalizers away takes the anchor away, too: it is the last owner of what the Controller had.
+    slurm
+        .space
+        .kubectl(&["delete", "configmap", "keelson-anchor-controller-slurm"])?;
     eventually("the end of slurmctld", || {
         ensure!(slurm.controller(&["true"]).is_err(), "it is still there");
         Ok(())

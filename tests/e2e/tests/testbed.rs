@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::forward::Forward;
 use e2e::{Namespace, cluster, eventually, run, tools_image, xtask};
 
@@ -229,7 +229,42 @@ fn slurm_comes_up_on_a_cluster_that_is_there_already() -> Result<()> {
     let said = run(xtask()?
         .args(["up", "--kubeconfig"])
         .arg(cluster()?.layout().kubeconfig()))?;
-    ensure!(said.contains("srun -N2 hostname → "), "{said}");
+    ensure!(said.contains("record in sacct"), "{said}");
+    printed_commands_work(&said)
+}
+
+/// What `up` prints for the quick start's user does what it says, as it is printed.
+fn printed_commands_work(said: &str) -> Result<()> {
+    let mut printed = said
+        .lines()
+        .map(str::trim)
+        .skip_while(|line| !line.starts_with("as anna"));
+    let way_in = printed.next().context("no way in was printed")?;
+    let way_in = way_in
+        .trim_start_matches("as anna")
+        .trim()
+        .replace("kubectl ", "");
+    let commands: Vec<&str> = printed.collect();
+    ensure!(commands.len() == 3, "{said}");
+    // No person waits for the job here.
+    let script = commands.join("\n").replacen("sbatch", "sbatch --wait", 1);
+    let mut session = cluster()?
+        .kubectl()
+        .args(way_in.split(' ').filter(|&word| word != "--tty"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()?;
+    session
+        .stdin
+        .take()
+        .context("no standard input")?
+        .write_all(script.as_bytes())?;
+    let output = session.wait_with_output()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    for expected in ["Submitted batch job", "cpu-2", "COMPLETED"] {
+        ensure!(printed.contains(expected), "no {expected:?} in {printed}");
+    }
     Ok(())
 }
 
@@ -246,7 +281,10 @@ fn bad_input_is_refused_with_a_remedy() -> Result<()> {
             "cargo xtask up --name nobody",
         ),
         (&["up", "--kubeconfig", "/nonexistent"], "no such file"),
-        (&["logs", "--name", "nobody", "etcd"], "there is no cluster"),
+        (
+            &["kubectl", "get", "nodes", "--name", "nobody"],
+            "`cargo xtask kubectl --name nobody get nodes`",
+        ),
     ] {
         let output = xtask()?.args(words).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -257,6 +295,72 @@ fn bad_input_is_refused_with_a_remedy() -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[test]
+fn a_cluster_that_is_not_there_is_the_same_error_for_every_command() -> Result<()> {
+    for words in [
+        &["status"][..],
+        &["down"],
+        &["logs"],
+        &["kubectl"],
+        &["helm"],
+        &["shell"],
+    ] {
+        let output = xtask()?.args(words).args(["--name", "nobody"]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success(), "{words:?} was accepted");
+        ensure!(
+            said.starts_with("error: there is no cluster \"nobody\"; there are: ")
+                && said.contains("cargo xtask up --name nobody"),
+            "{words:?} said {said:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn ctrl_c_says_what_is_left_and_how_to_go_on() -> Result<()> {
+    let name = format!("stopped-{}", std::process::id());
+    let child = up(&name)?.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut half = Guard(child);
+    eventually("the first processes", || {
+        ensure!(processes_of(&name)? > 0, "none yet");
+        Ok(())
+    })?;
+    run(Command::new("kill").args(["-INT", &half.0.id().to_string()]))?;
+    let mut said = String::new();
+    half.0
+        .stderr
+        .take()
+        .context("no standard error")?
+        .read_to_string(&mut said)?;
+    let status = half.0.wait()?;
+    run(xtask()?.args(["down", "--name", &name]))?;
+    ensure!(status.code() == Some(130), "{status}: {said}");
+    for expected in ["Interrupted.", "cargo xtask up --name", "cargo xtask down --name"] {
+        ensure!(said.contains(expected), "no {expected:?} in {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn status_tells_how_slurm_is_doing() -> Result<()> {
+    let name = e2e::cluster_name()?;
+    eventually("Slurm in the status", || {
+        let said = run(xtask()?.args(["status", "--name", name]))?;
+        let at = said
+            .find("slurm_slurm in namespace slurm\n")
+            .with_context(|| said.clone())?;
+        let lines: Vec<&str> = said[at..].lines().skip(1).take(3).collect();
+        ensure!(
+            matches!(lines[..], [nodes, queue, accounting]
+                if nodes.starts_with("  nodes       ") && nodes.ends_with(" idle")
+                    && queue.starts_with("  queue       ") && accounting == "  accounting  records"),
+            "{lines:?}"
+        );
+        Ok(())
+    })
 }
 
 /// A child process that ends with the test.

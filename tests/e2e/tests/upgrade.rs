@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::slurm::{SMALL, Slurm};
+use e2e::slurm::{LEAN, SMALL, Slurm};
 use e2e::standing::{Standing, all_settled};
 use e2e::{Namespace, audit, cluster, eventually, get, run, variable};
 use serde_json::{Value, json};
@@ -91,11 +91,24 @@ fn previous_files() -> Result<PathBuf> {
     variable("KEELSON_TEST_PREVIOUS").map(PathBuf::from)
 }
 
-/// The previous landing's quick start with its own images.
+/// The previous landing's quick start with its own images, and a second login set with the capabilities that its documentation
+/// advised: both keep their pods, whatever a new chart limits by default.
 fn previous_cluster() -> Result<Slurm> {
     let space = Namespace::create("upgrade")?;
     let image = image::previous_name;
     let logfile = json!({ "image": image("login") });
+    let images = json!({ "login": { "image": image("login") }, "initconf": { "image": image("login") } });
+    let limited = json!({
+        "login": {
+            "image": image("login"),
+            "resources": { "requests": { "cpu": "20m", "memory": "32Mi" } },
+            "securityContext": { "capabilities": { "drop": ["ALL"], "add": [
+                "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID", "SYS_CHROOT",
+            ] } },
+        },
+        "initconf": { "image": image("login") },
+        "service": { "spec": { "type": "ClusterIP" } },
+    });
     let values = json!({
         "controller": {
             "slurmctld": { "image": image("slurmctld") },
@@ -104,19 +117,26 @@ fn previous_cluster() -> Result<Slurm> {
         },
         "restapi": { "slurmrestd": { "image": image("slurmrestd") } },
         "nodesets": { "cpu": { "slurmd": { "image": image("slurmd") }, "logfile": logfile } },
-        "loginsets": { "users": { "login": { "image": image("login") } } },
+        "loginsets": { "users": images, "limited": limited },
     });
     let directory = tempfile::tempdir()?;
-    let (small, ours) = (
+    let (lean, small, ours) = (
+        directory.path().join("lean.yaml"),
         directory.path().join("small.yaml"),
         directory.path().join("values.yaml"),
     );
+    std::fs::write(&lean, LEAN)?;
     std::fs::write(&small, SMALL)?;
     std::fs::write(&ours, values.to_string())?;
     let mut install = cluster()?.helm();
     install.args(["install", "slurm", "--namespace", &space.name]);
     install.arg(Landing::previous()?.charts.join("slurm"));
-    for values in [previous_files()?.join("examples/quickstart.yaml"), small, ours] {
+    for values in [
+        previous_files()?.join("examples/quickstart.yaml"),
+        lean,
+        small,
+        ours,
+    ] {
         install.arg("--values").arg(values);
     }
     run(&mut install)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use e2e::slurm::{CHART, EXAMPLES, Slurm};
+use e2e::slurm::{CHART, Slurm, lean_quick_start};
 use e2e::{Namespace, cluster, eventually, get, kubectl_with, run};
 use serde_json::Value;
 
@@ -234,10 +234,11 @@ fn upgrade(space: &Namespace, chart: &Path, more: &[&str]) -> Result<()> {
 #[test]
 fn a_release_of_helm_3_runs_jobs_and_is_taken_on_by_helm_4() -> Result<()> {
     let space = Namespace::create("helm3")?;
+    let directory = tempfile::tempdir()?;
     let mut install = helm_3()?;
+    install.args(["install", "slurm", CHART, "--namespace", &space.name]);
+    lean_quick_start(&mut install, directory.path())?;
     install
-        .args(["install", "slurm", CHART, "--namespace", &space.name])
-        .args(["--values", &format!("{EXAMPLES}/quickstart.yaml")])
         .args(["--set", "nodesets.cpu.replicas=1,loginsets.users.enabled=false"])
         .args(["--set", "nodesets.cpu.slurmd.resources.requests.cpu=10m"])
         .args(["--set", "nodesets.cpu.slurmd.resources.requests.memory=64Mi"]);
@@ -262,13 +263,13 @@ fn a_release_of_helm_3_runs_jobs_and_is_taken_on_by_helm_4() -> Result<()> {
 
 /// Renders without a look into the cluster, and has another than helm apply or compare it.
 fn sync(space: &str, verb: &str) -> Result<String> {
-    let values = tempfile::NamedTempFile::new()?;
-    std::fs::write(values.path(), NO_PODS_FOR_USERS)?;
-    let rendered = run(cluster()?
-        .helm()
-        .args(["template", "slurm", CHART, "--no-hooks", "--namespace", space])
-        .args(["--values", &format!("{EXAMPLES}/quickstart.yaml"), "--values"])
-        .arg(values.path()))?;
+    let directory = tempfile::tempdir()?;
+    let values = directory.path().join("values.yaml");
+    std::fs::write(&values, NO_PODS_FOR_USERS)?;
+    let mut template = cluster()?.helm();
+    template.args(["template", "slurm", CHART, "--no-hooks", "--namespace", space]);
+    lean_quick_start(&mut template, directory.path())?;
+    let rendered = run(template.arg("--values").arg(values))?;
     let words = [verb, "--server-side", "--field-manager=argocd-controller"];
     kubectl_with(&words, &rendered)
 }

@@ -39,6 +39,7 @@ impl Replica {
                 "--cert-secret=slurm-operator-webhook-ca",
             ])
             .arg(format!("--server-addr=:{PORT}"))
+            .arg("--pods-binding")
             .arg(format!("--health-addr=:{HEALTH}"))
             .arg(format!("--kubeconfig={}", place.kubeconfig.display()))
             .args([&format!("--namespace={HOME}"), &format!("--service-name={NAME}")])

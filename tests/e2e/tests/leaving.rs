@@ -1,0 +1,151 @@
+//! Jobs on workers whose time is over: requeued where Slurm can, waited for where it cannot, never ended by mistake.
+
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a missing entry fails the test, as it should"
+)]
+
+use anyhow::{Context, Result, ensure};
+use e2e::eventually;
+use e2e::slurm::{NODESET, Slurm, worker_pod};
+use serde_json::json;
+
+const HOLD: &str = "until [ -e /tmp/open ]; do sleep 1; done";
+
+/// The lower goes first.
+fn deletion_cost(slurm: &Slurm, node: &str, cost: &str) -> Result<()> {
+    let pod = format!("pod/{}", worker_pod(node));
+    let annotations = json!({ "nodeset.slinky.slurm.net/pod-deletion-cost": cost });
+    slurm.patch(&pod, &json!({ "metadata": { "annotations": annotations } }))
+}
+
+/// Tasks of an array: their addresses, and the nodes that they run on. The task whose job number is the array's comes first.
+fn running_tasks(slurm: &Slurm, array: &str, count: usize) -> Result<Vec<(String, String)>> {
+    eventually("running tasks", || {
+        let shown = slurm.controller(&[
+            "squeue",
+            "--noheader",
+            "--array",
+            "--states=RUNNING",
+            "--format=%i %A %N",
+        ])?;
+        let mut tasks = Vec::new();
+        for line in shown
+            .lines()
+            .filter(|line| line.starts_with(&format!("{array}_")))
+        {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            let (task, id, node) = (words.next(), words.next(), words.next());
+            let (task, id, node) = (
+                task.context("no task")?,
+                id.context("no id")?,
+                node.context("no node")?,
+            );
+            tasks.push((id != array, task, node));
+        }
+        ensure!(tasks.len() == count, "{tasks:?}");
+        tasks.sort();
+        Ok(tasks.into_iter().map(|(_, task, node)| (task, node)).collect())
+    })
+}
+
+#[test]
+fn overdue_jobs_are_requeued_one_by_one_and_others_are_waited_for() -> Result<()> {
+    let slurm = Slurm::install_ready("overdue", "nodesets: { cpu: { replicas: 3 } }", 3)?;
+    let stays = slurm.sbatch(&["--no-requeue", "--nodelist=cpu-0", "--time=60"], HOLD)?;
+    slurm.wait_job(&stays, "RUNNING")?;
+    let array = slurm.sbatch(
+        &["--requeue", "--array=0-1", "--exclude=cpu-0", "--time=60"],
+        HOLD,
+    )?;
+    let tasks = running_tasks(&slurm, &array, 2)?;
+    let [(keeper, leaving), (other, kept)] = &tasks[..] else {
+        anyhow::bail!("{tasks:?}")
+    };
+    let uid = slurm.worker("cpu-0")?;
+
+    // The worker with the task that is called like its array, and the one whose job Slurm must not start again.
+    deletion_cost(&slurm, leaving, "-10")?;
+    deletion_cost(&slurm, "cpu-0", "-5")?;
+    slurm.patch(
+        NODESET,
+        &json!({ "spec": { "replicas": 1, "drain": { "timeout": "2s", "onTimeout": "Requeue" } } }),
+    )?;
+    slurm.wait_gone(leaving)?;
+    slurm.wait_job(keeper, "PENDING")?;
+    ensure!(slurm.job_field(keeper, "Restarts")? == "1");
+    ensure!(
+        slurm.job_state(other)? == "RUNNING",
+        "the whole array was requeued"
+    );
+    ensure!(slurm.job_field(other, "Restarts")? == "0");
+    slurm.wait_told(
+        NODESET,
+        ["Progressing", "True", "Draining"],
+        &["cannot be requeued", &stays],
+    )?;
+    slurm.stays_at_work("cpu-0", &uid, &stays)?;
+
+    // A job that waits for this very node keeps its record when the worker goes.
+    let waits = slurm.sbatch(&["--nodelist=cpu-0"], "true")?;
+    slurm.ask(&["scancel", &stays])?;
+    eventually("the end of the worker", || {
+        ensure!(
+            !slurm.workers()?.contains_key(&worker_pod("cpu-0")),
+            "it is there"
+        );
+        Ok(())
+    })?;
+    slurm.wait_told(
+        NODESET,
+        ["Progressing", "False", "RecordsKept"],
+        &["cpu-0", &waits],
+    )?;
+    ensure!(slurm.job_state(&waits)? == "PENDING");
+    ensure!(
+        slurm.get(&[NODESET])?["status"]["slurmDrain"] == json!(1),
+        "the record is not counted"
+    );
+    slurm.ask(&["scancel", &waits])?;
+    slurm.wait_gone("cpu-0")?;
+
+    // A suspended job holds its worker, whatever the node looks like.
+    slurm.patch(NODESET, &json!({ "spec": { "drain": null } }))?;
+    slurm.ask(&["scontrol", "suspend", other])?;
+    let uid = slurm.worker(kept)?;
+    slurm.scale(0)?;
+    slurm.wait_drain(kept)?;
+    for _ in 0..6 {
+        ensure!(
+            slurm.worker(kept)? == uid,
+            "the worker of a suspended job was replaced"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    ensure!(slurm.job_state(other)? == "SUSPENDED");
+    slurm.ask(&["scontrol", "resume", other])?;
+    slurm.open(kept)?;
+    slurm.wait_job(other, "COMPLETED")?;
+    slurm.wait_gone(kept)?;
+    slurm.ask(&["scancel", &array])?;
+
+    // Slurm does not let go of a node in a reservation, and the NodeSet says so.
+    slurm.scale(1)?;
+    slurm.wait_idle(1)?;
+    let reservation =
+        "scontrol create reservation reservationname=held nodes=cpu-0 starttime=now duration=60 users=root";
+    slurm.ask(&reservation.split(' ').collect::<Vec<_>>())?;
+    eventually("the reservation of the node", || {
+        let held = slurm.node_field("cpu-0", "ReservationName")?;
+        ensure!(held == "held", "{held}");
+        Ok(())
+    })?;
+    slurm.scale(0)?;
+    slurm.wait_told(
+        NODESET,
+        ["Progressing", "True", "Draining"],
+        &["reservation held"],
+    )?;
+    slurm.ask(&["scontrol", "delete", "reservationname=held"])?;
+    slurm.wait_gone("cpu-0")
+}
