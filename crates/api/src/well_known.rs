@@ -124,9 +124,9 @@ pub mod annotation {
     pub const CONFIG_NAME: &str = "keelson.dev/config-name";
     /// Controller and Accounting pods, by us: changed to make the kubelet deliver a new configuration at once.
     pub const CONFIG_POKE: &str = "keelson.dev/config-poke";
-    /// Controller, by us: checksum of the slurm.key for which all nodes are drained, written before the first Slurm call so
-    /// that a restart knows of them.
-    pub const SLURM_KEY_ROLLOVER: &str = "keelson.dev/slurm-key-rollover";
+    /// Controller, by us: name of the change for which all nodes are drained, because running jobs would not survive it.
+    /// Written before the first Slurm call, so that a restarted operator knows of the drains.
+    pub const QUIESCED_FOR: &str = "keelson.dev/quiesced-for";
     /// Controller, by a person: `"true"`, or which of [`GENERATE_KEYS`], separated by commas; the operator makes the key
     /// Secrets that are missing.
     pub const GENERATE: &str = "keelson.dev/generate";
@@ -500,11 +500,12 @@ pub mod slurm {
     pub const FEATURE_PREFIX: &str = "k8s/";
     /// A node's reason is ours if it is empty or starts with this.
     pub const REASON_PREFIX: &str = "slurm-operator: ";
-    /// Reason of nodes that a Controller has drained to replace slurm.key. It does not start with [`REASON_PREFIX`]: only the
-    /// Controller brings these nodes back.
-    pub const KEY_ROLLOVER_REASON: &str = "keelson: slurm.key is being replaced";
-    /// Value of [`SLURM_KEY_ROLLOVER`](super::annotation::SLURM_KEY_ROLLOVER) once slurmctld runs with the new key.
-    pub const KEY_ROLLOVER_IN_USE: &str = "in-use";
+    /// Reason of nodes that a Controller has drained for a change that running jobs would not survive. It does not start
+    /// with [`REASON_PREFIX`]: only the Controller brings these nodes back.
+    pub const QUIESCE_REASON: &str =
+        "keelson: a change of slurm.key or slurm.conf needs a cluster without jobs";
+    /// Value of [`QUIESCED_FOR`](super::annotation::QUIESCED_FOR) once slurmctld runs with the change.
+    pub const QUIESCE_OVER: &str = "in-use";
     /// Name of a scheduled update's reservation, followed by the NodeSet's name.
     pub const RESERVATION_PREFIX: &str = "SlurmOperatorMaint-";
     /// Longest ClusterName that Slurm takes.

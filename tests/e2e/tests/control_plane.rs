@@ -283,22 +283,14 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
         "a pod was replaced while the job ran: {now:?} instead of {pods:?}"
     );
 
-    // Some of these find the nodes drained, some start just before; all of them run to their end, once.
-    let late: Vec<String> = [1, 7, 14, 21, 28]
-        .iter()
-        .map(|seconds| slurm.sbatch(&["--no-requeue", &format!("--begin=now+{seconds}")], "sleep 3"))
-        .collect::<Result<_>>()?;
+    let late = late_jobs(&slurm)?;
     slurm.controller(&["scancel", &job.id])?;
     eventually("slurmctld has another key", || {
         let now = slurm.pods("app.kubernetes.io/name=slurmctld")?;
         ensure!(!now.is_empty() && now.values().all(|pod| pods.values().all(|old| old != pod)));
         Ok(())
     })?;
-    for id in &late {
-        slurm.wait_job(id, "COMPLETED")?;
-        let restarts = slurm.job_field(id, "Restarts")?;
-        ensure!(restarts == "0", "job {id} was started again");
-    }
+    all_ran_once(&slurm, &late)?;
     slurm.wait_condition(CONTROLLER, "Progressing", "False", "")?;
     for app in ["slurmctld", "slurmrestd", "login", "slurmd"] {
         let selector = format!("app.kubernetes.io/name={app}");
@@ -318,10 +310,64 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
         slurm.login(&["srun", "hostname"])
     })?;
     ensure!(slurm.wait_drain(&out_of_service)? == "a bad disk");
-    let controller = slurm.get(&[CONTROLLER])?;
-    let left = controller.pointer("/metadata/annotations/keelson.dev~1slurm-key-rollover");
-    ensure!(left.is_none(), "still recorded: {left:?}");
+    nothing_is_recorded(&slurm)?;
+    a_configuration_that_jobs_do_not_survive_waits_likewise(&slurm)?;
+    ensure!(slurm.wait_drain(&out_of_service)? == "a bad disk");
+    nothing_is_recorded(&slurm)
+}
+
+fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Result<()> {
+    let job = slurm.sbatch(&["--no-requeue"], "sleep 600")?;
+    slurm.wait_job(&job, "RUNNING")?;
+    // The same folder, by another name: what matters is that the parameter changes.
+    slurm.add_conf(&slurm.extra_conf()?, "SlurmdSpoolDir=/var/spool/slurmd/.")?;
+    slurm.wait_told(
+        CONTROLLER,
+        ["Progressing", "True", "ConfigPending"],
+        &["SlurmdSpoolDir would cost running jobs", "1 jobs run"],
+    )?;
+    let late = late_jobs(slurm)?;
+    slurm.controller(&["scancel", &job])?;
+    eventually("the nodes are drained for the change", || {
+        let controller = slurm.get(&[CONTROLLER])?;
+        let recorded = controller.pointer("/metadata/annotations/keelson.dev~1quiesced-for");
+        recorded.map(drop).context("nothing is recorded")
+    })?;
+    eventually("the change is in use", || {
+        let folder = slurm.setting("SlurmdSpoolDir")?;
+        ensure!(folder == "/var/spool/slurmd/.", "SlurmdSpoolDir is {folder}");
+        Ok(())
+    })?;
+    all_ran_once(slurm, &late)?;
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
+    slurm.wait_condition(CONTROLLER, "Progressing", "False", "")?;
+    slurm.wait_idle(1).map(drop)
+}
+
+/// Some of these find the nodes drained, some start just before.
+fn late_jobs(slurm: &Slurm) -> Result<Vec<String>> {
+    [1, 7, 14, 21, 28]
+        .iter()
+        .map(|seconds| slurm.sbatch(&["--no-requeue", &format!("--begin=now+{seconds}")], "sleep 3"))
+        .collect()
+}
+
+fn all_ran_once(slurm: &Slurm, jobs: &[String]) -> Result<()> {
+    for id in jobs {
+        slurm.wait_job(id, "COMPLETED")?;
+        let restarts = slurm.job_field(id, "Restarts")?;
+        ensure!(restarts == "0", "job {id} was started again");
+    }
     Ok(())
+}
+
+fn nothing_is_recorded(slurm: &Slurm) -> Result<()> {
+    eventually("the end of the drains is written down", || {
+        let controller = slurm.get(&[CONTROLLER])?;
+        let left = controller.pointer("/metadata/annotations/keelson.dev~1quiesced-for");
+        ensure!(left.is_none(), "still recorded: {left:?}");
+        Ok(())
+    })
 }
 
 #[test]

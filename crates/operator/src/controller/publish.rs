@@ -10,9 +10,9 @@ use super::{
     blame::Origins,
     build::{self, Configuration, Rendered},
     delivery::{self, Delivery, Expected},
-    key_rollover,
     observe::{Live, Observed, observe_usage},
     published::{Decision, Step, decide},
+    quiesce::{self, Changes, ConfigurationChange},
     registration,
     validate::{Internal, Validated},
 };
@@ -71,8 +71,14 @@ pub async fn choose(
         Some(basis) => basis.steps(&configuration),
         None => steps_without_basis(&observed.live, &configuration),
     };
-    let key_waits = keys::slurm_key_in_use(observed.live.stateful_set.as_deref())
-        .is_some_and(|running| running != internal.slurm_key_hash);
+    let running_key = keys::slurm_key_in_use(observed.live.stateful_set.as_deref());
+    let key_waits = running_key
+        .as_ref()
+        .is_some_and(|running| *running != internal.slurm_key_hash);
+    let changes = Changes {
+        key: key_waits.then(|| internal.slurm_key_hash.clone()),
+        configuration: disruptive(&steps, basis.as_ref(), &configuration),
+    };
     let usage = if steps.iter().flatten().any(Step::needs_usage) {
         observe_usage(context, &Key::of(observed.controller.as_ref())).await
     } else {
@@ -82,13 +88,13 @@ pub async fn choose(
     let mut waiting = Vec::new();
     let mut held = None;
     // The last of all that asks Slurm, so that what it found is still so when it is acted on.
-    match key_rollover::advance(context, writer, observed, &internal.slurm_key_hash).await {
-        key_rollover::Outcome::KeepRunning { key, problem } => {
-            // slurmd reads its key again with a changed configuration, which therefore waits too.
+    match quiesce::advance(context, writer, observed, basis.as_ref(), &changes).await {
+        quiesce::Outcome::Hold(problem) => {
+            // slurmd reads its key again with a changed configuration, so a change of either waits for the other.
             held = Some(problem);
-            internal.slurm_key_hash = key;
+            internal.slurm_key_hash = running_key.unwrap_or(std::mem::take(&mut internal.slurm_key_hash));
         }
-        key_rollover::Outcome::UseWanted { waiting: in_slurm } => {
+        quiesce::Outcome::Proceed { waiting: in_slurm } => {
             waiting.extend(in_slurm);
             match decide(&steps, usage.as_ref()) {
                 Decision::Publish {
@@ -141,6 +147,24 @@ pub async fn choose(
         waiting,
         held,
         accounting_waits,
+    })
+}
+
+/// The change that no running job would survive, if the candidate is one. What slurmctld has refused costs no job, and what is
+/// forbidden is not worth a drain.
+fn disruptive(
+    steps: &[Option<Step>],
+    basis: Option<&Basis>,
+    candidate: &Configuration,
+) -> Option<ConfigurationChange> {
+    let refused = basis.is_some_and(|basis| basis.has_refused(candidate));
+    if refused || steps.iter().flatten().any(Step::is_forbidden) {
+        return None;
+    }
+    let what = steps.iter().flatten().find_map(Step::needs_empty_cluster)?;
+    Some(ConfigurationChange {
+        name: delivery::hash(&candidate.files),
+        what,
     })
 }
 
@@ -253,7 +277,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controller::delivery::Answer;
+    use crate::controller::{basis::Standing, delivery::Answer};
 
     fn ours(active: &str, verdict: &str) -> Answer {
         let report = json!({ "config": { "candidate": "new", "active": active, "verdict": verdict } });
@@ -280,6 +304,42 @@ mod tests {
         };
         let steps = steps_without_basis(&live, &candidate);
         assert_eq!(steps.iter().flatten().any(Step::needs_usage), dangerous);
+    }
+
+    fn conf(text: &str) -> Configuration {
+        Configuration {
+            files: BTreeMap::from([("slurm.conf".to_owned(), text.as_bytes().to_vec())]),
+            ..Configuration::default()
+        }
+    }
+
+    #[rstest]
+    #[case::disruptive("SwitchType=a", "SwitchType=b", false, Some("SwitchType"))]
+    #[case::harmless("MinJobAge=1", "MinJobAge=2", false, None)]
+    #[case::forbidden_too("SwitchType=a\nClusterName=c", "SwitchType=b\nClusterName=d", false, None)]
+    #[case::refused_already("SwitchType=a", "SwitchType=b", true, None)]
+    fn a_change_needs_an_empty_cluster_where_jobs_would_not_survive_it(
+        #[case] runs_with: &str,
+        #[case] wanted: &str,
+        #[case] refused: bool,
+        #[case] expected: Option<&str>,
+    ) {
+        let (in_use, candidate) = (conf(runs_with), conf(wanted));
+        let basis = Basis {
+            published: if refused {
+                candidate.clone()
+            } else {
+                in_use.clone()
+            },
+            in_use: Some(in_use),
+            standing: if refused {
+                Standing::Refused
+            } else {
+                Standing::Accepted
+            },
+        };
+        let found = disruptive(&basis.steps(&candidate), Some(&basis), &candidate);
+        assert_eq!(found.as_ref().map(|change| change.what.as_str()), expected);
     }
 
     #[rstest]

@@ -2,7 +2,7 @@
 //!
 //! A reconfiguration ends the jobs of a partition that is no longer in the file. So a partition leaves in steps: it is
 //! kept and drained, and goes when Slurm says that it takes no more jobs and has none left. Other changes that would cost
-//! jobs wait until none runs; those that a living cluster never survives are refused.
+//! jobs wait for an empty cluster (`quiesce`); those that a living cluster never survives are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -131,7 +131,8 @@ impl Step {
         matches!(self.changes.class(), Class::KillsJobs { .. })
     }
 
-    /// `usage` is what Slurm said; `None` means that it did not answer, and then everything counts as used.
+    /// `usage` is what Slurm said; `None` means that it did not answer, and then every partition counts as used. A change that
+    /// [needs an empty cluster](Self::needs_empty_cluster) comes here only after that was seen to.
     pub fn decide(&self, usage: Option<&Usage>) -> Decision {
         let (must_be_empty, restart) = match self.changes.class() {
             Class::None | Class::Reconfigure => (BTreeSet::new(), BTreeSet::new()),
@@ -154,11 +155,8 @@ impl Step {
                 }
                 // It goes with the partitions that name it, which are looked at themselves.
                 MustBeEmpty::NodeSet(_) => {}
-                MustBeEmpty::Cluster | MustBeEmpty::Nodes(_) => {
-                    if let Some(problem) = self.cluster_in_use(usage) {
-                        return Decision::Hold(problem);
-                    }
-                }
+                // `quiesce` has seen to it.
+                MustBeEmpty::Cluster | MustBeEmpty::Nodes(_) => {}
             }
         }
         Decision::Publish {
@@ -196,30 +194,21 @@ impl Step {
         ))
     }
 
-    fn cluster_in_use(&self, usage: Option<&Usage>) -> Option<Problem> {
-        let what = self.named(|class| match class {
+    /// Whether a living cluster never survives it.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.changes.class(), Class::Forbidden { .. })
+    }
+
+    /// The parameters of which no running job would survive the change, if there are any.
+    pub fn needs_empty_cluster(&self) -> Option<String> {
+        let needs = |class: &Class| match class {
             Class::KillsJobs { must_be_empty, .. } => must_be_empty
                 .iter()
                 .any(|what| matches!(what, MustBeEmpty::Cluster | MustBeEmpty::Nodes(_))),
             _ => false,
-        });
-        let held = |why: String| {
-            Some(Problem {
-                reason: reason::CONFIG_PENDING,
-                message: why,
-            })
         };
-        match usage {
-            None => held(format!(
-                "{what} may cost running jobs, and Slurm does not say whether there are any"
-            )),
-            Some(usage) if !usage.jobs.is_empty() => held(format!(
-                "{what} would cost running jobs; it waits until none of {} is left, and every other change of slurm.conf \
-                 with it",
-                usage.jobs.len()
-            )),
-            Some(_) => None,
-        }
+        let named = self.named(needs);
+        (!named.is_empty()).then_some(named)
     }
 
     fn named(&self, which: impl Fn(&Class) -> bool) -> String {
@@ -357,16 +346,7 @@ mod tests {
     /// It may have accepted the second, and certainly had the first.
     #[test]
     fn a_change_spares_the_jobs_of_each_configuration_that_slurmctld_may_have() {
-        let selected = step("SelectType=select/linear\n", "SelectType=select/cons_tres\n");
-        let harmless = step("MinJobAge=1\n", "MinJobAge=2\n");
         let with_jobs = usage(&[("w", true)], &[(7, "w")]);
-        for steps in [
-            [Some(selected.clone()), Some(harmless.clone())],
-            [Some(harmless.clone()), Some(selected)],
-        ] {
-            assert!(matches!(decide(&steps, Some(&with_jobs)), Decision::Hold(_)));
-        }
-
         let kept_by_both = decide(&[Some(step(WITH, "")), Some(step(WITH, ""))], Some(&with_jobs));
         assert_eq!(kept(&kept_by_both), ["NodeSet=w", "PartitionName=w"]);
 
@@ -410,15 +390,8 @@ mod tests {
             ..Configuration::default()
         };
         let step = Step::between(&with(old), &with(new)).unwrap();
-        assert!(step.needs_usage());
-        let pending = usage(&[("w", true)], &[(7, "w")]);
-        for usage in [None, Some(&pending)] {
-            let Decision::Hold(problem) = step.decide(usage) else {
-                panic!("published with {usage:?}")
-            };
-            assert_eq!(problem.reason, reason::CONFIG_PENDING);
-            assert!(problem.message.contains(why), "{}", problem.message);
-        }
+        let what = step.needs_empty_cluster().unwrap();
+        assert!(what.contains(why), "{what}");
         let empty = usage(&[("w", true)], &[]);
         let restarts = Decision::Publish {
             retained: vec![],
@@ -435,7 +408,7 @@ mod tests {
             ..Configuration::default()
         };
         let step = Step::between(&Configuration::default(), &candidate).unwrap();
-        assert!(matches!(step.decide(None), Decision::Hold(_)));
+        assert!(step.needs_empty_cluster().is_some());
     }
 
     /// Comments in another encoding must not hide a change of an included file.

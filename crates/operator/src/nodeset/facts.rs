@@ -102,8 +102,8 @@ pub struct SetFacts {
     pub prune: bool,
     /// Whether Slurm's API can change a node's place in the topology.
     pub places_nodes: bool,
-    /// slurmctld is about to get another slurm.key: no node may take jobs meanwhile.
-    pub key_rollover: bool,
+    /// slurmctld is about to get a change that no running job survives: no node may take jobs meanwhile.
+    pub quiesced: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -117,8 +117,8 @@ fn progressing(observed: &Observed, rollout: Option<&Rollout>, plan: &Plan, acte
         Some(reason::ROLLING_OUT)
     } else if observed.pods.len() != observed.desired() {
         let (now, desired) = (observed.pods.len(), observed.desired());
-        let held = if observed.set.key_rollover {
-            "; none is created until slurmctld runs with the new slurm.key"
+        let held = if observed.set.quiesced {
+            "; none is created until slurmctld has taken in a change that needs a cluster without jobs"
         } else {
             ""
         };

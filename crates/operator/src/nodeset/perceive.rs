@@ -136,9 +136,9 @@ fn set_facts(read: &Read, revision: &str, desired: u32) -> SetFacts {
         records: records(nodeset),
         prune: spec.prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound,
         places_nodes: true,
-        key_rollover: read.controller.as_ref().is_some_and(|controller| {
-            let recorded = controller.annotations().get(annotation::SLURM_KEY_ROLLOVER);
-            recorded.is_some_and(|recorded| recorded != slurm::KEY_ROLLOVER_IN_USE)
+        quiesced: read.controller.as_ref().is_some_and(|controller| {
+            let recorded = controller.annotations().get(annotation::QUIESCED_FOR);
+            recorded.is_some_and(|recorded| recorded != slurm::QUIESCE_OVER)
         }),
     }
 }

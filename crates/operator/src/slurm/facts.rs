@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::jobs::{JobList, Work};
 use jiff::Timestamp;
-use keelson_api::well_known::slurm::{KEY_ROLLOVER_REASON, REASON_PREFIX};
+use keelson_api::well_known::slurm::{QUIESCE_REASON, REASON_PREFIX};
 use slurm_rest::Words;
 use slurm_rest::node::{Node, NodeBase, NodeFlag, NodeState};
 
@@ -82,8 +82,8 @@ impl SlurmNode {
 
     /// Takes no new jobs.
     pub fn draining(&self) -> bool {
-        // A drain for another slurm.key is taken back at any time, so it counts for nobody else.
-        let passing = self.reason == KEY_ROLLOVER_REASON;
+        // The Controller's drain of the whole cluster is taken back at any time, so it counts for nobody else.
+        let passing = self.reason == QUIESCE_REASON;
         self.state.has(NodeFlag::Drain) && !self.state.has(NodeFlag::Undrain) && !passing
     }
 

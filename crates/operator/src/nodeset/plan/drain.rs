@@ -41,7 +41,7 @@ impl Draft<'_> {
                     });
                 }
                 None if wanted.contains(&name) => {}
-                None if self.set.key_rollover || !is_back(worker.facts, node) => {}
+                None if self.set.quiesced || !is_back(worker.facts, node) => {}
                 None if node.draining() && node.reason_is_ours() => {
                     self.plan.steps.push(Step::Undrain { node: name });
                 }

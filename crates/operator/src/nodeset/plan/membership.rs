@@ -87,7 +87,7 @@ impl Draft<'_> {
 
     pub(super) fn create(&mut self) {
         // A worker that registers takes jobs at once.
-        if self.set.key_rollover {
+        if self.set.quiesced {
             return;
         }
         let steps = match self.set.mode {

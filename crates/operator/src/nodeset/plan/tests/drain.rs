@@ -114,7 +114,7 @@ fn no_node_is_opened_while_slurmctld_is_about_to_get_another_key() {
     });
     edit(&mut slurm, "w-1", |node| node.reason = "Not responding".into());
     let mut set = set(3);
-    set.key_rollover = true;
+    set.quiesced = true;
     let unprotected = PodFacts {
         protected: false,
         ..pod(0)
@@ -126,7 +126,7 @@ fn no_node_is_opened_while_slurmctld_is_about_to_get_another_key() {
 fn a_drain_for_another_key_frees_nobody() {
     let mut slurm = slurm(&["IDLE+DRAIN"]);
     edit(&mut slurm, "w-0", |node| {
-        node.reason = keelson_api::well_known::slurm::KEY_ROLLOVER_REASON.into();
+        node.reason = keelson_api::well_known::slurm::QUIESCE_REASON.into();
     });
     assert_eq!(plan(&observed(set(1), vec![pod(0)], slurm)).steps, []);
 }

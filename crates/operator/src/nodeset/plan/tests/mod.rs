@@ -59,7 +59,7 @@ pub fn set(replicas: u32) -> SetFacts {
         records: BTreeMap::new(),
         prune: false,
         places_nodes: true,
-        key_rollover: false,
+        quiesced: false,
     }
 }
 

@@ -1,27 +1,25 @@
-//! Which step comes next on the way to another slurm.key. Pure.
+//! Which step comes next on the way to a change that running jobs would not survive. Pure.
 //!
-//! Nodes with the old key cannot talk to a slurmctld with the new one, and their jobs would be lost. So the daemons restart
-//! only after every node was drained and a reading newer than the drains showed no job on any of them. What was drained
-//! for this carries a reason of its own; only those nodes are brought back. Every step can be repeated, so an operator that
-//! restarts between any two of them goes on from what it finds.
+//! Nodes with the old slurm.key cannot talk to a slurmctld with the new one, and some parameters of slurm.conf end running
+//! jobs. So slurmctld gets such a change only after every node was drained and a reading newer than the drains showed no
+//! job on any of them. What was drained for this carries a reason of its own; only those nodes are brought back. Every step
+//! can be repeated, so an operator that restarts between any two of them goes on from what it finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keelson_api::well_known::slurm::{KEY_ROLLOVER_IN_USE as IN_USE, KEY_ROLLOVER_REASON};
+use keelson_api::well_known::slurm::{QUIESCE_OVER, QUIESCE_REASON};
 use slurm_rest::node::{NodeBase, NodeFlag};
 
 use crate::slurm::facts::{NodeName, SlurmNode};
 
-/// What the next step depends on. Keys are named by their checksums.
+/// What the next step depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The key that the Secret holds.
-    pub wanted: String,
-    /// The key that slurmctld was told to run with; nothing before its first start.
-    pub running: Option<String>,
-    /// Whether a slurmctld pod is left that was started with another key than that.
-    pub is_restarting: bool,
-    /// The key for which nodes may have been drained, as written down before the first drain; [`IN_USE`] once
+    /// The name of the change that slurmctld was not given yet.
+    pub change: Option<String>,
+    /// Whether slurmctld may still run with something else than it was given.
+    pub is_taking_in: bool,
+    /// The change for which nodes may have been drained, as written down before the first drain; [`QUIESCE_OVER`] once
     /// slurmctld runs with it.
     pub recorded: Option<String>,
     /// Nodes of workers whose slurmd may be about to register for the first time: Slurm would give them a job at once.
@@ -47,15 +45,15 @@ pub enum Reading {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Slurm runs with the key of the Secret, and no drain of ours is left.
+    /// Slurm runs as it should, and no drain of ours is left.
     Nothing,
-    /// Write down that nodes are going to be drained for the new key.
-    Record,
+    /// Write down that nodes are going to be drained for the change.
+    Record(String),
     /// Drain these.
     Drain(Vec<NodeName>),
-    /// Restart every daemon with the new key.
+    /// Give slurmctld the change.
     Switch,
-    /// Write down that slurmctld runs with the new key.
+    /// Write down that slurmctld has taken the change in.
     Open,
     /// Bring back what was drained for this.
     Restore {
@@ -78,24 +76,15 @@ pub enum Wait {
     Jobs(usize),
     /// These are starting and have not registered yet.
     Starting(Vec<NodeName>),
-    /// slurmctld has not restarted yet.
-    Restart,
+    /// slurmctld has not taken the change in yet.
+    TakingIn,
     /// These have not registered with the restarted slurmctld.
     Registration(Vec<NodeName>),
 }
 
-impl Facts {
-    /// Whether the Secret holds another key than slurmctld was told to run with.
-    pub fn is_changed(&self) -> bool {
-        self.running
-            .as_ref()
-            .is_some_and(|running| *running != self.wanted)
-    }
-}
-
-/// Whether the node was drained for another key. Slurm 24.11 keeps the reason after the drain is over.
+/// Whether the node was drained for such a change. Slurm 24.11 keeps the reason after the drain is over.
 pub fn is_ours(node: &SlurmNode) -> bool {
-    node.reason == KEY_ROLLOVER_REASON && is_drained_or_draining(node)
+    node.reason == QUIESCE_REASON && is_drained_or_draining(node)
 }
 
 /// Whether such a node is to be brought back, now or soon. One that is down and has not registered may never come back.
@@ -104,22 +93,21 @@ pub fn is_due(node: &SlurmNode) -> bool {
 }
 
 pub fn plan(facts: &Facts) -> Step {
-    if facts.is_changed() {
-        prepare(facts)
-    } else {
-        finish(facts)
+    match &facts.change {
+        Some(change) => prepare(facts, change),
+        None => finish(facts),
     }
 }
 
-/// The new key is not in use yet.
-fn prepare(facts: &Facts) -> Step {
-    let is_recorded = facts.recorded.as_ref() == Some(&facts.wanted);
+/// slurmctld was not given the change yet.
+fn prepare(facts: &Facts, change: &str) -> Step {
+    let is_recorded = facts.recorded.as_deref() == Some(change);
     match &facts.slurm {
         Reading::Unknown(why) => Step::Wait(Wait::Silence(why.clone())),
-        Reading::Jobs(0) => Step::Record,
+        Reading::Jobs(0) => Step::Record(change.to_owned()),
         Reading::Jobs(jobs) => Step::Wait(Wait::Jobs(*jobs)),
-        // A slurmctld that is about to end must not start more jobs.
-        Reading::Full { jobs, .. } if *jobs > 0 && facts.is_restarting => Step::Wait(Wait::Jobs(*jobs)),
+        // A slurmctld that is about to change must not start more jobs.
+        Reading::Full { jobs, .. } if *jobs > 0 && facts.is_taking_in => Step::Wait(Wait::Jobs(*jobs)),
         // A job started before the drain reached its node: give the nodes back until it has ended.
         Reading::Full { nodes, jobs } if *jobs > 0 => restore(nodes, |_| true).unwrap_or_else(|| {
             if facts.recorded.is_some() {
@@ -128,7 +116,7 @@ fn prepare(facts: &Facts) -> Step {
                 Step::Wait(Wait::Jobs(*jobs))
             }
         }),
-        Reading::Full { .. } if !is_recorded => Step::Record,
+        Reading::Full { .. } if !is_recorded => Step::Record(change.to_owned()),
         Reading::Full { nodes, .. } => drain(nodes).unwrap_or_else(|| {
             let has_registered =
                 |name: &NodeName| nodes.get(name).is_some_and(|node| node.registered.is_some());
@@ -147,19 +135,21 @@ fn prepare(facts: &Facts) -> Step {
     }
 }
 
-/// The key of the Secret is in use: it was switched to, or the old one was put back.
+/// slurmctld was given the change, or somebody took the change back.
 fn finish(facts: &Facts) -> Step {
     let nodes = match &facts.slurm {
         Reading::Jobs(_) => return Step::Nothing,
         Reading::Unknown(why) => return Step::Wait(Wait::Silence(why.clone())),
         Reading::Full { nodes, .. } => nodes,
     };
-    if facts.is_restarting {
-        // Until it ends, the old slurmctld would start jobs on nodes that register with it or come back.
+    let is_over = facts.recorded.as_deref() == Some(QUIESCE_OVER);
+    // What slurmctld takes in after that is another change, which costs no job.
+    if facts.is_taking_in && !is_over {
+        // Until then slurmctld would start jobs on nodes that register with it or come back.
         let more = facts.recorded.as_ref().and_then(|_| drain(nodes));
-        return more.unwrap_or(Step::Wait(Wait::Restart));
+        return more.unwrap_or(Step::Wait(Wait::TakingIn));
     }
-    if facts.recorded.as_ref().is_some_and(|recorded| recorded != IN_USE) {
+    if facts.recorded.is_some() && !is_over {
         return Step::Open;
     }
     // A slurmd with the old key cannot register; a job that is sent to it fails.

@@ -9,7 +9,7 @@ use slurm_rest::node::decode_nodes;
 
 use super::*;
 
-const OURS: &str = KEY_ROLLOVER_REASON;
+const OURS: &str = QUIESCE_REASON;
 
 fn node(states: &[&str], reason: &str, registered: bool) -> SlurmNode {
     let start = if registered { 7 } else { 0 };
@@ -29,25 +29,28 @@ fn full(nodes: &[(&str, SlurmNode)], jobs: usize) -> Reading {
     }
 }
 
-/// A new key that waits.
+/// A change that waits.
 fn changed(recorded: Option<&str>, slurm: Reading) -> Facts {
     Facts {
-        wanted: "new".into(),
-        running: Some("old".into()),
-        is_restarting: false,
+        change: Some("new".into()),
+        is_taking_in: false,
         recorded: recorded.map(str::to_owned),
         starting: BTreeSet::new(),
         slurm,
     }
 }
 
-/// A new key that slurmctld was told to restart with.
-fn switched(is_restarting: bool, slurm: Reading) -> Facts {
+/// A change that slurmctld was given.
+fn switched(is_taking_in: bool, slurm: Reading) -> Facts {
     Facts {
-        running: Some("new".into()),
-        is_restarting,
-        ..changed(Some(if is_restarting { "new" } else { IN_USE }), slurm)
+        change: None,
+        is_taking_in,
+        ..changed(Some(if is_taking_in { "new" } else { QUIESCE_OVER }), slurm)
     }
+}
+
+fn record() -> Step {
+    Step::Record("new".into())
 }
 
 fn names(nodes: &[&str]) -> Vec<NodeName> {
@@ -64,9 +67,9 @@ fn undrain(nodes: &[&str]) -> Step {
 #[rstest]
 #[case::slurm_is_silent(None, Reading::Unknown("why".into()), Step::Wait(Wait::Silence("why".into())))]
 #[case::jobs_run(None, Reading::Jobs(2), Step::Wait(Wait::Jobs(2)))]
-#[case::the_intent_comes_first(None, Reading::Jobs(0), Step::Record)]
-#[case::a_drain_is_there_without_the_intent(None, full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), Step::Record)]
-#[case::the_intent_was_for_another_key(Some("third"), full(&[("a", node(&["IDLE"], "", true))], 0), Step::Record)]
+#[case::the_intent_comes_first(None, Reading::Jobs(0), record())]
+#[case::a_drain_is_there_without_the_intent(None, full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), record())]
+#[case::the_intent_was_for_another_change(Some("third"), full(&[("a", node(&["IDLE"], "", true))], 0), record())]
 #[case::undrained_nodes(
     Some("new"),
     full(&[("a", node(&["IDLE"], "", true)), ("b", node(&["IDLE", "DRAIN"], OURS, true)), ("c", node(&["UNKNOWN"], "", false))], 0),
@@ -105,7 +108,7 @@ fn before_the_switch(#[case] recorded: Option<&str>, #[case] slurm: Reading, #[c
 
 #[rstest]
 #[case::slurm_is_silent(true, Reading::Unknown("why".into()), Step::Wait(Wait::Silence("why".into())))]
-#[case::the_old_slurmctld_is_still_there(true, full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), Step::Wait(Wait::Restart))]
+#[case::the_old_slurmctld_is_still_there(true, full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), Step::Wait(Wait::TakingIn))]
 #[case::a_node_registered_with_the_old_slurmctld(true, full(&[("a", node(&["IDLE"], "", true))], 0), Step::Drain(names(&["a"])))]
 #[case::not_back_yet(false, full(&[("a", node(&["IDLE", "DRAIN"], OURS, false))], 0), Step::Wait(Wait::Registration(names(&["a"]))))]
 #[case::back(
@@ -126,22 +129,22 @@ fn before_the_switch(#[case] recorded: Option<&str>, #[case] slurm: Reading, #[c
 #[case::one_will_not_come_back(false, full(&[("a", node(&["DOWN", "DRAIN"], OURS, false))], 0), Step::Forget)]
 #[case::an_old_reason_without_a_drain(false, full(&[("a", node(&["DOWN"], OURS, true))], 0), Step::Forget)]
 #[case::all_are_back(false, full(&[("a", node(&["IDLE"], "", true)), ("c", node(&["IDLE", "DRAIN"], "disk", true))], 0), Step::Forget)]
-fn after_the_switch(#[case] is_restarting: bool, #[case] slurm: Reading, #[case] expected: Step) {
-    assert_eq!(plan(&switched(is_restarting, slurm)), expected);
+fn after_the_switch(#[case] is_taking_in: bool, #[case] slurm: Reading, #[case] expected: Step) {
+    assert_eq!(plan(&switched(is_taking_in, slurm)), expected);
 }
 
 #[rstest]
 #[case::creation_goes_on(Some("new"), full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), Step::Open)]
-#[case::with_drains(Some(IN_USE), full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), undrain(&["a"]))]
-#[case::without(Some(IN_USE), full(&[("a", node(&["IDLE"], "", true))], 0), Step::Forget)]
+#[case::with_drains(Some(QUIESCE_OVER), full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), undrain(&["a"]))]
+#[case::without(Some(QUIESCE_OVER), full(&[("a", node(&["IDLE"], "", true))], 0), Step::Forget)]
 #[case::never_begun(None, Reading::Jobs(0), Step::Nothing)]
-fn when_the_old_key_was_put_back(
+fn when_the_change_was_taken_back(
     #[case] recorded: Option<&str>,
     #[case] slurm: Reading,
     #[case] expected: Step,
 ) {
     let facts = Facts {
-        wanted: "old".into(),
+        change: None,
         ..changed(recorded, slurm)
     };
     assert_eq!(plan(&facts), expected);
@@ -162,13 +165,30 @@ fn a_worker_that_is_starting_is_waited_for(#[case] nodes: &[(&str, SlurmNode)], 
 #[test]
 fn drains_that_nobody_wrote_down_are_undone_when_slurmctld_has_restarted() {
     let slurm = full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0);
-    for (is_restarting, expected) in [(true, Step::Wait(Wait::Restart)), (false, undrain(&["a"]))] {
+    for (is_taking_in, expected) in [(true, Step::Wait(Wait::TakingIn)), (false, undrain(&["a"]))] {
         let facts = Facts {
             recorded: None,
-            ..switched(is_restarting, slurm.clone())
+            ..switched(is_taking_in, slurm.clone())
         };
         assert_eq!(plan(&facts), expected);
     }
+}
+
+/// A later change of the configuration that costs no job must not take the nodes away again.
+#[test]
+fn what_slurmctld_takes_in_afterwards_drains_nothing() {
+    let back = full(
+        &[
+            ("a", node(&["IDLE"], "", true)),
+            ("b", node(&["IDLE", "DRAIN"], OURS, true)),
+        ],
+        0,
+    );
+    let facts = Facts {
+        is_taking_in: true,
+        ..switched(false, back)
+    };
+    assert_eq!(plan(&facts), undrain(&["b"]));
 }
 
 const NODES: usize = 3;
@@ -204,18 +224,24 @@ impl ModelNode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recorded {
-    /// Nodes may have been drained for this key.
-    Key(u8),
-    InUse,
+    /// Nodes may have been drained for this change.
+    Change(u8),
+    Over,
 }
 
 #[derive(Debug, Clone)]
 struct World {
     nodes: Vec<ModelNode>,
-    secret: u8,
-    running: u8,
-    /// The key that slurmctld was started with.
-    started: u8,
+    /// What slurmctld should run with: a key, or a configuration that no job survives.
+    wanted: u8,
+    /// What it was given.
+    given: u8,
+    /// What it runs with.
+    runs_with: u8,
+    /// It has refused what it was given.
+    refused: bool,
+    /// It has not answered to another change, which costs no job.
+    other_change: bool,
     recorded: Option<Recorded>,
     silent: bool,
 }
@@ -228,8 +254,11 @@ enum Event {
     /// A person's drain, or its end.
     PersonDrains(usize),
     PersonResumes(usize),
-    Key(u8),
+    Wants(u8),
     SlurmctldIsBack,
+    /// slurmctld refuses a configuration and goes on with the one before.
+    SlurmctldRefuses,
+    OtherChange(bool),
     WorkerIsBack(usize),
     /// A new worker of that name is created, and has not registered yet.
     WorkerIsMade(usize),
@@ -247,20 +276,22 @@ impl World {
         };
         Self {
             nodes: vec![idle; NODES],
-            secret: 0,
-            running: 0,
-            started: 0,
+            wanted: 0,
+            given: 0,
+            runs_with: 0,
+            refused: false,
+            other_change: false,
             recorded: None,
             silent: false,
         }
     }
 
-    fn is_restarting(&self) -> bool {
-        self.started != self.running
+    fn is_switching(&self) -> bool {
+        self.runs_with != self.given && !self.refused
     }
 
     fn creates(&self) -> bool {
-        !self.is_restarting() && !matches!(self.recorded, Some(Recorded::Key(_)))
+        !self.is_switching() && !matches!(self.recorded, Some(Recorded::Change(_)))
     }
 
     fn happens(&mut self, event: Event) {
@@ -271,15 +302,17 @@ impl World {
                 self.nodes[i].drain = Some("disk");
             }
             // One that brings back the node of a cluster that is being switched is beyond help.
-            Event::PersonResumes(i) if !self.is_restarting() && self.nodes[i].drain == Some("disk") => {
+            Event::PersonResumes(i) if !self.is_switching() && self.nodes[i].drain == Some("disk") => {
                 self.nodes[i].drain = None;
             }
-            Event::Key(key) => self.secret = key,
-            Event::SlurmctldIsBack if self.is_restarting() => {
+            Event::Wants(wanted) => self.wanted = wanted,
+            Event::SlurmctldIsBack if self.is_switching() => {
                 assert!(self.nodes.iter().all(|node| !node.job), "a job is lost: {self:?}");
-                self.started = self.running;
+                self.runs_with = self.given;
                 self.nodes.iter_mut().for_each(|node| node.registered = false);
             }
+            Event::SlurmctldRefuses if self.is_switching() => self.refused = true,
+            Event::OtherChange(on) => self.other_change = on,
             // One whose slurmd had the old key finds the old slurmctld as long as that runs.
             Event::WorkerIsBack(i) => {
                 self.nodes[i].known = true;
@@ -301,6 +334,7 @@ impl World {
             | Event::PersonDrains(_)
             | Event::PersonResumes(_)
             | Event::SlurmctldIsBack
+            | Event::SlurmctldRefuses
             | Event::WorkerIsMade(_)
             | Event::GoesDown(_) => {}
         }
@@ -308,7 +342,7 @@ impl World {
 
     /// One pass, with something else going on between the two readings and the step.
     fn pass(&mut self, meanwhile: [Event; 2]) -> Step {
-        let name = |key: u8| key.to_string();
+        let name = |change: u8| change.to_string();
         let names_of = |is: fn(&ModelNode) -> bool| -> BTreeSet<NodeName> {
             let found = self.nodes.iter().enumerate().filter(|(_, node)| is(node));
             found.map(|(i, _)| NodeName(i.to_string())).collect()
@@ -322,13 +356,17 @@ impl World {
         let begun = self.recorded.is_some() || nodes.values().any(is_due);
         self.happens(meanwhile[0]);
         let jobs = self.nodes.iter().filter(|node| node.job).count();
+        if self.refused && self.wanted == self.runs_with {
+            // Back to what it runs with is no change.
+            self.given = self.wanted;
+            self.refused = false;
+        }
         let facts = Facts {
-            wanted: name(self.secret),
-            running: Some(name(self.running)),
-            is_restarting: self.is_restarting(),
+            change: (self.wanted != self.given).then(|| name(self.wanted)),
+            is_taking_in: self.is_switching() || self.other_change,
             recorded: self.recorded.map(|recorded| match recorded {
-                Recorded::Key(key) => name(key),
-                Recorded::InUse => IN_USE.to_owned(),
+                Recorded::Change(key) => name(key),
+                Recorded::Over => QUIESCE_OVER.to_owned(),
             }),
             starting,
             slurm: match (self.silent, begun) {
@@ -347,8 +385,8 @@ impl World {
         let index = |name: &NodeName| name.0.parse::<usize>().unwrap();
         match step {
             Step::Nothing | Step::Wait(_) => {}
-            Step::Record => self.recorded = Some(Recorded::Key(self.secret)),
-            Step::Open => self.recorded = Some(Recorded::InUse),
+            Step::Record(_) => self.recorded = Some(Recorded::Change(self.wanted)),
+            Step::Open => self.recorded = Some(Recorded::Over),
             Step::Forget => self.recorded = None,
             Step::Drain(names) => {
                 assert!(self.recorded.is_some(), "drained before that was written down");
@@ -369,8 +407,9 @@ impl World {
                     self.nodes.iter().all(|node| !node.job),
                     "switched while a job runs: {self:?}"
                 );
-                assert_eq!(self.recorded, Some(Recorded::Key(self.secret)));
-                self.running = self.secret;
+                assert_eq!(self.recorded, Some(Recorded::Change(self.wanted)));
+                self.given = self.wanted;
+                self.refused = false;
             }
         }
     }
@@ -378,6 +417,7 @@ impl World {
     /// Everything that the operator waits for comes true.
     fn settle(&mut self) {
         self.silent = false;
+        self.other_change = false;
         for _ in 0..20 {
             for i in 0..NODES {
                 self.nodes[i].job = false;
@@ -408,8 +448,10 @@ fn events() -> impl Strategy<Value = Event> {
         2 => (0..NODES).prop_map(Event::End),
         1 => (0..NODES).prop_map(Event::PersonDrains),
         1 => (0..NODES).prop_map(Event::PersonResumes),
-        1 => (0_u8..3).prop_map(Event::Key),
+        1 => (0_u8..3).prop_map(Event::Wants),
         2 => Just(Event::SlurmctldIsBack),
+        1 => Just(Event::SlurmctldRefuses),
+        1 => any::<bool>().prop_map(Event::OtherChange),
         2 => (0..NODES).prop_map(Event::WorkerIsBack),
         1 => (0..NODES).prop_map(Event::WorkerIsMade),
         1 => (0..NODES).prop_map(Event::GoesDown),
@@ -437,7 +479,7 @@ proptest! {
         }
         let theirs: Vec<bool> = world.nodes.iter().map(|node| node.drain == Some("disk")).collect();
         world.settle();
-        prop_assert_eq!(world.running, world.secret);
+        prop_assert_eq!(world.given, world.wanted);
         prop_assert_eq!(world.recorded, None);
         for (node, theirs) in world.nodes.iter().zip(theirs) {
             prop_assert_eq!(node.drain, theirs.then_some("disk"));
@@ -447,15 +489,15 @@ proptest! {
 
 /// The whole way, with the steps in their order.
 #[test]
-fn a_new_key_takes_these_steps() {
+fn a_change_takes_these_steps() {
     let mut world = World::new();
     world.nodes[2].drain = Some("disk");
-    world.happens(Event::Key(1));
+    world.happens(Event::Wants(1));
     world.happens(Event::Start(0));
     let none = [Event::Silence(false); 2];
     assert_eq!(world.pass(none), Step::Wait(Wait::Jobs(1)));
     world.happens(Event::End(0));
-    assert_eq!(world.pass(none), Step::Record);
+    assert_eq!(world.pass(none), Step::Record("1".into()));
     // One job starts between the readings and the drain.
     let late = [Event::Silence(false), Event::Start(1)];
     assert_eq!(world.pass(late), Step::Drain(names(&["0", "1"])));
@@ -463,10 +505,10 @@ fn a_new_key_takes_these_steps() {
     assert_eq!(world.pass(none), Step::Forget);
     assert_eq!(world.pass(none), Step::Wait(Wait::Jobs(1)));
     world.happens(Event::End(1));
-    assert_eq!(world.pass(none), Step::Record);
+    assert_eq!(world.pass(none), Step::Record("1".into()));
     assert_eq!(world.pass(none), Step::Drain(names(&["0", "1"])));
     assert_eq!(world.pass(none), Step::Switch);
-    assert_eq!(world.pass(none), Step::Wait(Wait::Restart));
+    assert_eq!(world.pass(none), Step::Wait(Wait::TakingIn));
     world.happens(Event::SlurmctldIsBack);
     assert_eq!(world.pass(none), Step::Open);
     assert_eq!(
