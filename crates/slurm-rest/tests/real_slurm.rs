@@ -37,6 +37,34 @@ fn start(release: Release) -> Result<Option<Slurm>> {
     Slurm::start(release, &setup)
 }
 
+/// A record of slurm.conf stays, and whoever waits for its end is to know why.
+#[rstest]
+#[case(V2411, V42)]
+#[case(V2605, V45)]
+fn a_node_of_slurm_conf_is_not_deleted(#[case] release: Release, #[case] version: Version) -> Result<()> {
+    const INVALID_STATE: i64 = 2028;
+    let setup = Setup {
+        extra_conf: "NodeName=fixed NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN\n".into(),
+        ..Setup::default()
+    };
+    let Some(slurm) = Slurm::start(release, &setup)? else {
+        return Ok(());
+    };
+    inside(&slurm, || async {
+        let answer = client(version)?.delete_nodes(&"fixed".parse()?).await;
+        let Err(Error::Refused { complaints }) = &answer else {
+            bail!("{answer:?}")
+        };
+        let words: Vec<(i64, &str)> = complaints
+            .iter()
+            .map(|said| (said.number, &*said.error))
+            .collect();
+        assert_eq!(words, [(INVALID_STATE, "Invalid node state specified")]);
+        assert!(client(version)?.node("fixed").await.is_ok());
+        Ok(())
+    })
+}
+
 #[rstest]
 #[case(V2411, V41)]
 #[case(V2411, V42)]
