@@ -49,6 +49,49 @@ fn running_tasks(slurm: &Slurm, array: &str, count: usize) -> Result<Vec<(String
     })
 }
 
+/// The node of each component of a heterogeneous job, as soon as all of them run.
+fn running_components(slurm: &Slurm, job: &str, count: usize) -> Result<Vec<String>> {
+    eventually("running components", || {
+        let shown = slurm.controller(&["squeue", "--noheader", "--states=RUNNING", "--format=%i %N"])?;
+        let mut found: Vec<(&str, &str)> = shown.lines().filter_map(|line| line.split_once(' ')).collect();
+        found.retain(|(id, _)| id.starts_with(&format!("{job}+")));
+        ensure!(found.len() == count, "{shown}");
+        found.sort_unstable();
+        Ok(found.into_iter().map(|(_, node)| node.to_owned()).collect())
+    })
+}
+
+fn a_heterogeneous_job_is_requeued_as_a_whole(slurm: &Slurm) -> Result<()> {
+    slurm.scale(2)?;
+    slurm.wait_idle(2)?;
+    // The words of each component, then the script of the first one.
+    let job = slurm.sbatch(&["--requeue", "--ntasks=1", ":", "--ntasks=1"], HOLD)?;
+    let nodes = running_components(slurm, &job, 2)?;
+    let (first, second) = (&nodes[0], &nodes[1]);
+    let drain = json!({ "timeout": "2s", "onTimeout": "Requeue" });
+
+    // Only the first component has the script: Slurm cannot start the job again by another one.
+    deletion_cost(slurm, second, "-10")?;
+    slurm.patch(NODESET, &json!({ "spec": { "replicas": 1, "drain": drain } }))?;
+    slurm.wait_told(
+        NODESET,
+        ["Progressing", "True", "Draining"],
+        &["cannot be requeued", &format!("{job}+1")],
+    )?;
+    slurm.scale(0)?;
+    // With the first one the others go back into the queue, too, and both workers are free.
+    for offset in ["0", "1"] {
+        let component = format!("{job}+{offset}");
+        slurm.wait_job(&component, "PENDING")?;
+        ensure!(slurm.job_field(&component, "Restarts")? == "1", "{component}");
+    }
+    for node in [first, second] {
+        slurm.wait_gone(node)?;
+    }
+    slurm.ask(&["scancel", &job])?;
+    slurm.patch(NODESET, &json!({ "spec": { "drain": null } }))
+}
+
 #[test]
 fn overdue_jobs_are_requeued_one_by_one_and_others_are_waited_for() -> Result<()> {
     let slurm = Slurm::install_ready("overdue", "nodesets: { cpu: { replicas: 3 } }", 3)?;
@@ -128,6 +171,8 @@ fn overdue_jobs_are_requeued_one_by_one_and_others_are_waited_for() -> Result<()
     slurm.wait_job(other, "COMPLETED")?;
     slurm.wait_gone(kept)?;
     slurm.ask(&["scancel", &array])?;
+
+    a_heterogeneous_job_is_requeued_as_a_whole(&slurm)?;
 
     // Slurm does not let go of a node in a reservation, and the NodeSet says so.
     slurm.scale(1)?;
