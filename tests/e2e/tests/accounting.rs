@@ -249,21 +249,43 @@ fn accounting_that_is_turned_on_later_records_jobs() -> Result<()> {
     registered("True", "AsSpecified")?;
     slurm.login(&["scancel", &through])?;
     let after = slurm.sbatch(&["--wait", "--job-name=after"], "true")?;
-    for (job, state) in [(&through, "CANCELLED"), (&after, "COMPLETED")] {
-        eventually("the job's record", || {
-            let words = [
-                "sacct",
-                "--noheader",
-                "--allocations",
-                "--parsable2",
-                "--format=state",
-            ];
-            let found = slurm.login(&[&words[..], &["--jobs", job]].concat())?;
-            ensure!(found.starts_with(state), "job {job}: {found:?}");
-            Ok(())
-        })?;
-    }
-    Ok(())
+    is_recorded(&slurm, &through, "CANCELLED")?;
+    is_recorded(&slurm, &after, "COMPLETED")?;
+
+    // Jobs run and end while the database is away, and slurmdbd is another one when it is back.
+    let database = |replicas: &str| {
+        let words = ["scale", "statefulset", "mariadb", replicas];
+        slurm.space.kubectl(&words).map(drop)
+    };
+    database("--replicas=0")?;
+    let away = ["wait", "--for=delete", "pod/mariadb-0", "--timeout=120s"];
+    slurm.space.kubectl(&away)?;
+    let meanwhile = slurm.sbatch(&["--wait", "--job-name=meanwhile"], "true")?;
+    slurm.space.kubectl(&["delete", "pod", "slurm-accounting-0"])?;
+    let without = slurm.sbatch(&["--wait", "--job-name=without"], "true")?;
+    database("--replicas=1")?;
+    is_recorded(&slurm, &meanwhile, "COMPLETED")?;
+    is_recorded(&slurm, &without, "COMPLETED")?;
+    registered("True", "AsSpecified")?;
+    is_recorded(&slurm, &after, "COMPLETED")
+}
+
+/// Waits until the database has the job in this state.
+fn is_recorded(slurm: &e2e::slurm::Slurm, job: &str, state: &str) -> Result<()> {
+    let words = [
+        "sacct",
+        "--noheader",
+        "--allocations",
+        "--parsable2",
+        "--format=state",
+        "--jobs",
+        job,
+    ];
+    eventually("the job's record", || {
+        let found = slurm.login(&words)?;
+        ensure!(found.starts_with(state), "job {job}: {found:?}");
+        Ok(())
+    })
 }
 
 #[test]
