@@ -47,14 +47,14 @@ type Note = Option<u64>;
 
 /// The shared directory, and our place among those that share it.
 #[derive(Debug)]
-pub struct HandBack {
+pub struct Failback {
     state: PathBuf,
     place: u64,
     /// A heart that has not beaten for this long has stopped.
     still: Duration,
 }
 
-impl HandBack {
+impl Failback {
     /// Nothing where slurmctld is alone.
     pub fn of(conf: &Files) -> Option<Self> {
         let hosts = conf.parameters("SlurmctldHost");
@@ -246,8 +246,8 @@ fn beat(bytes: &[u8]) -> Option<Beat> {
 mod tests {
     use super::*;
 
-    fn hand_back(state: &Path, place: u64) -> HandBack {
-        HandBack {
+    fn failback(state: &Path, place: u64) -> Failback {
+        Failback {
             state: state.to_owned(),
             place,
             still: Duration::from_millis(200),
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_oneself_or_for_one_that_never_was() {
         let state = tempfile::tempdir().unwrap();
-        let first = hand_back(state.path(), 0);
+        let first = failback(state.path(), 0);
         let mut waiting = Wait::default();
         for _ in 1..ABSENT_LOOKS {
             assert!(first.must_wait(&mut waiting));
@@ -270,7 +270,7 @@ mod tests {
         assert!(!first.must_wait(&mut waiting));
         beats(state.path(), 1, 0);
         assert!(!first.must_wait(&mut Wait::default()));
-        assert!(!hand_back(state.path(), 1).must_wait(&mut Wait::default()));
+        assert!(!failback(state.path(), 1).must_wait(&mut Wait::default()));
         assert!(!first.is_asked());
     }
 
@@ -279,7 +279,7 @@ mod tests {
     fn a_heartbeat_that_cannot_be_read_is_waited_for() {
         let state = tempfile::tempdir().unwrap();
         let heartbeat = state.path().join("heartbeat");
-        let first = hand_back(state.path(), 0);
+        let first = failback(state.path(), 0);
         fs::create_dir(&heartbeat).unwrap();
         let mut waiting = Wait::default();
         for _ in 0..4 {
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn the_one_at_work_is_asked_and_waited_for() {
         let state = tempfile::tempdir().unwrap();
-        let (first, second) = (hand_back(state.path(), 0), hand_back(state.path(), 1));
+        let (first, second) = (failback(state.path(), 0), failback(state.path(), 1));
         let mut waiting = Wait::default();
         beats(state.path(), 1, 1);
         assert!(first.must_wait(&mut waiting));
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn one_that_is_saving_is_waited_for_although_its_heart_stands_still() {
         let state = tempfile::tempdir().unwrap();
-        let (first, second) = (hand_back(state.path(), 0), hand_back(state.path(), 1));
+        let (first, second) = (failback(state.path(), 0), failback(state.path(), 1));
         second.not_yet();
         assert!(!second.is_asked(), "nobody asked");
         let mut waiting = Wait::default();
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn a_heart_that_stands_still_is_not_waited_for() {
         let state = tempfile::tempdir().unwrap();
-        let first = hand_back(state.path(), 0);
+        let first = failback(state.path(), 0);
         let mut waiting = Wait::default();
         beats(state.path(), 1, 1);
         assert!(first.must_wait(&mut waiting));

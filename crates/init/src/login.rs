@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::process::{Event, Manager};
 use crate::service::Service;
-use crate::{SLURM_USER, sshd, sssd, words};
+use crate::{SLURM_USER, shell_args, sshd, sssd};
 
 /// Keeps the login programs running until the container stops.
 pub fn run() -> std::io::Result<i32> {
     let options = std::env::var("SACKD_OPTIONS").unwrap_or_default();
-    let options = words::split(&[options], |name| std::env::var(name).ok()).map_err(std::io::Error::other)?;
+    let options =
+        shell_args::split(&[options], |name| std::env::var(name).ok()).map_err(std::io::Error::other)?;
     fs::create_dir_all("/run/slurm")?;
     std::os::unix::fs::chown("/run/slurm", Some(SLURM_USER), Some(SLURM_USER))?;
 

@@ -6,18 +6,19 @@
 //! For slurmctld it also carries configuration changes in (see [`transaction`]). `init pause` does nothing, as the
 //! first process of a pod's sandbox.
 
+mod failback;
 mod files;
 mod groups;
-mod hand_back;
 mod log;
 mod login;
-mod moment;
 mod notify;
+mod plain_daemon;
 mod process;
+mod process_start;
 mod registration;
 mod role;
 mod service;
-mod single;
+mod shell_args;
 mod slurmctld;
 mod slurmd;
 mod sshd;
@@ -26,7 +27,6 @@ mod status;
 mod store;
 mod transaction;
 mod users;
-mod words;
 
 use std::process::ExitCode;
 
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         return ExitCode::from(64);
     };
     let args: Vec<String> = args.collect();
-    let words = match words::split(&args, |name| std::env::var(name).ok()) {
+    let words = match shell_args::split(&args, |name| std::env::var(name).ok()) {
         Ok(words) => words,
         Err(error) => {
             eprintln!("init: {error}: {args:?}");
@@ -59,8 +59,8 @@ fn main() -> ExitCode {
     let ended = match daemon.as_str() {
         "slurmctld" => slurmctld::run(&words),
         "slurmd" => slurmd::run(words),
-        "slurmdbd" => single::slurmdbd(&words),
-        "slurmrestd" => single::slurmrestd(&words),
+        "slurmdbd" => plain_daemon::slurmdbd(&words),
+        "slurmrestd" => plain_daemon::slurmrestd(&words),
         "login" => login::run(),
         "pause" => pause(),
         other => {

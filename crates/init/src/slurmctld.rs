@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::failback::{Failback, Wait};
 use crate::files::{Files, Mounted};
 use crate::groups::Groups;
-use crate::hand_back::{HandBack, Wait};
-use crate::moment::Moment;
 use crate::process::{Event, Manager, find};
+use crate::process_start::Moment;
 use crate::role::{self, Role};
 use crate::status::{Status, Told};
 use crate::store::Store;
@@ -48,7 +48,7 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
     };
     let (files, keys) = files.split_keys();
     let store = Store::of(&files, Path::new(SPOOL));
-    let hand_back = HandBack::of(&files);
+    let failback = Failback::of(&files);
     let (transaction, steps) = Transaction::begin(files, store.load());
     let mut users = Users::new(Path::new(EXTRA_USERS));
     // slurmctld finds these when it starts.
@@ -62,7 +62,7 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
         groups: Groups::default(),
         transaction,
         store,
-        hand_back,
+        failback,
         status: Status::serve(),
         // How it runs is for us to say.
         args: args.iter().filter(|arg| *arg != "-D").cloned().collect(),
@@ -78,7 +78,7 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
 }
 
 /// Whether a stand-in has handed back.
-enum HandedBack {
+enum FailedBack {
     No,
     Yes(Vec<Step>),
     /// The container was to stop meanwhile.
@@ -95,7 +95,7 @@ struct Daemon {
     groups: Groups,
     transaction: Transaction,
     store: Store,
-    hand_back: Option<HandBack>,
+    failback: Option<Failback>,
     status: Status,
     args: Vec<String>,
     /// What slurmctld reads, since when, and when it was asked to.
@@ -136,10 +136,10 @@ impl Daemon {
                 }
                 None => {
                     looked = Instant::now();
-                    match self.hand_back() {
-                        HandedBack::No => self.look(),
-                        HandedBack::Yes(steps) => steps,
-                        HandedBack::Stopped(code) => return Ok(code),
+                    match self.failback() {
+                        FailedBack::No => self.look(),
+                        FailedBack::Yes(steps) => steps,
+                        FailedBack::Stopped(code) => return Ok(code),
                     }
                 }
             };
@@ -151,9 +151,9 @@ impl Daemon {
     fn wait_for_turn(&mut self) -> bool {
         let mut waiting = Wait::default();
         while self
-            .hand_back
+            .failback
             .as_ref()
-            .is_some_and(|hand_back| hand_back.must_wait(&mut waiting))
+            .is_some_and(|failback| failback.must_wait(&mut waiting))
         {
             if self.manager.next(LOOK) == Some(Event::Stop) {
                 return false;
@@ -163,23 +163,23 @@ impl Daemon {
     }
 
     /// Ends slurmctld and starts it as a standby, if it stands in for one that has returned.
-    fn hand_back(&mut self) -> HandedBack {
+    fn failback(&mut self) -> FailedBack {
         if self.transaction.is_trying()
-            || !self.hand_back.as_ref().is_some_and(HandBack::is_asked)
+            || !self.failback.as_ref().is_some_and(Failback::is_asked)
             || !self.stands_in()
         {
-            return HandedBack::No;
+            return FailedBack::No;
         }
         println!("init: a slurmctld that comes first has returned: handing back");
         match self.end(|manager| manager.signal(Signal::TERM)) {
-            (code, true) => HandedBack::Stopped(code),
-            (_, false) => HandedBack::Yes(self.transaction.again_as_standby()),
+            (code, true) => FailedBack::Stopped(code),
+            (_, false) => FailedBack::Yes(self.transaction.again_as_standby()),
         }
     }
 
     /// Whether slurmctld does the work of one that comes first.
     fn stands_in(&self) -> bool {
-        self.hand_back.as_ref().is_some_and(HandBack::is_backup)
+        self.failback.as_ref().is_some_and(Failback::is_backup)
             && role::ask(&self.installed) == Some(Role::StandIn)
     }
 
@@ -187,7 +187,7 @@ impl Daemon {
     /// everything is saved.
     fn end(&mut self, ask: fn(&mut Manager)) -> (i32, bool) {
         let at_work = self.stands_in();
-        let waited_for = self.hand_back.as_ref().filter(|_| at_work);
+        let waited_for = self.failback.as_ref().filter(|_| at_work);
         let mut stop = false;
         loop {
             ask(&mut self.manager);
@@ -195,13 +195,13 @@ impl Daemon {
             while let Some(left) = STOP_AGAIN.checked_sub(asked.elapsed()) {
                 match self.manager.next(left.min(LOOK)) {
                     Some(Event::Ended(code)) => {
-                        waited_for.inspect(|hand_back| hand_back.done());
+                        waited_for.inspect(|failback| failback.done());
                         return (code, stop);
                     }
                     Some(Event::Stop) => stop = true,
                     _ => {}
                 }
-                waited_for.inspect(|hand_back| hand_back.not_yet());
+                waited_for.inspect(|failback| failback.not_yet());
             }
         }
     }

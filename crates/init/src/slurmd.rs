@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::process::{Manager, find};
-use crate::{RUN, registration, single, sshd, sssd};
+use crate::{RUN, plain_daemon, registration, sshd, sssd};
 
 /// Runs slurmd to its end and returns its exit status.
 pub fn run(args: Vec<String>) -> std::io::Result<i32> {
@@ -27,7 +27,7 @@ pub fn run(args: Vec<String>) -> std::io::Result<i32> {
         manager.add_beside(sshd::service()?);
     }
     registration::look_after(&args);
-    single::run(manager, &find("slurmd"), &args, &[])
+    plain_daemon::run(manager, &find("slurmd"), &args, &[])
 }
 
 /// The arguments with what Slurm must leave alone added to `--conf`.

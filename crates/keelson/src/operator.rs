@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use keelson_api::scalars::Amount;
 use keelson_operator::{Options, Settings, Workers, cluster_domain};
-use keelson_runtime::{client, serve::listen_address};
+use keelson_runtime::{client, http::listen_address};
 
 use crate::{flags, logging, process};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use keelson_api::scalars::GoDuration;
-use keelson_runtime::{client, serve::listen_address};
+use keelson_runtime::{client, http::listen_address};
 use keelson_webhook::{CertificateSource, Lifetimes, Limits, Options, Place};
 
 use crate::{flags, logging, process};

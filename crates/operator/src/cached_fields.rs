@@ -80,7 +80,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{accounting::daemon, nodeset::perceive, pod_trouble};
+    use crate::{accounting::daemon, nodeset::derive_facts, pod_diagnosis};
 
     #[rstest]
     #[case::runs(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }), json!({}), Some("machine-1"))]
@@ -127,15 +127,15 @@ mod tests {
         let mut pruned = whole.clone();
         pod(&mut pruned);
         let of_pod = |pod: &Pod| daemon::of_pod(Some(&Arc::new(pod.clone())), Timestamp::UNIX_EPOCH);
-        let facts = |pod: &Pod| perceive::pod_facts(pod, Timestamp::UNIX_EPOCH);
+        let facts = |pod: &Pod| derive_facts::pod_facts(pod, Timestamp::UNIX_EPOCH);
         assert_eq!(facts(&pruned), facts(&whole));
         assert_eq!(
-            perceive::target(&pruned).as_deref(),
+            derive_facts::target(&pruned).as_deref(),
             Some(machine.unwrap_or("machine-2"))
         );
         assert_eq!(
-            pod_trouble::trouble(&pruned, Timestamp::UNIX_EPOCH),
-            pod_trouble::trouble(&whole, Timestamp::UNIX_EPOCH)
+            pod_diagnosis::diagnose(&pruned, Timestamp::UNIX_EPOCH),
+            pod_diagnosis::diagnose(&whole, Timestamp::UNIX_EPOCH)
         );
         assert_eq!(of_pod(&pruned), of_pod(&whole));
         assert!(pruned.spec.unwrap().containers.is_empty());

@@ -9,10 +9,10 @@ use k8s_openapi::api::{
 };
 use keelson_api::well_known::{app, label};
 use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
-use keelson_runtime::{Cache, Key, optional::Optional};
+use keelson_runtime::{Cache, Key, optional_kind::Optional};
 use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 
-use crate::{children::service_monitor::ServiceMonitor, prune};
+use crate::{cached_fields, children::service_monitor::ServiceMonitor};
 
 /// Children by `namespace/kind/name` of the controlling owner.
 pub const OWNER: &str = "owner";
@@ -80,9 +80,9 @@ impl Default for Caches {
                     (ORPHAN, orphan_of),
                     (INSTANCE, instance_of),
                 ])
-                .pruned(prune::pod),
+                .pruned(cached_fields::pod),
             ),
-            nodes: Arc::new(Cache::new(&[]).pruned(prune::node)),
+            nodes: Arc::new(Cache::new(&[]).pruned(cached_fields::node)),
             claims: cache(&[(OWNER, owner_of)]),
             disruption_budgets: cache(&[(OWNER, owner_of)]),
             revisions: cache(&[(OWNER, owner_of)]),

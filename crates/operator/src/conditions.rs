@@ -11,13 +11,13 @@ const MESSAGE_MAX: usize = 32_768;
 
 /// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holds {
+pub enum ConditionStatus {
     Yes,
     No,
     Unknown,
 }
 
-impl Holds {
+impl ConditionStatus {
     fn as_str(self) -> &'static str {
         match self {
             Self::Yes => "True",
@@ -27,7 +27,7 @@ impl Holds {
     }
 }
 
-impl From<bool> for Holds {
+impl From<bool> for ConditionStatus {
     fn from(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
@@ -37,7 +37,7 @@ impl From<bool> for Holds {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub kind: &'static str,
-    pub holds: Holds,
+    pub holds: ConditionStatus,
     pub reason: &'static str,
     pub message: String,
 }
@@ -45,7 +45,7 @@ pub struct Finding {
 impl Finding {
     pub fn new(
         kind: &'static str,
-        holds: impl Into<Holds>,
+        holds: impl Into<ConditionStatus>,
         reason: &'static str,
         message: impl Into<String>,
     ) -> Self {
@@ -93,10 +93,10 @@ pub fn compute(
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let to_know = to_know(&findings);
+    let headline_reason = headline_reason(&findings);
     for finding in &mut findings {
-        if finding.kind == condition::DEGRADED && finding.holds == Holds::No {
-            finding.reason = to_know.unwrap_or(finding.reason);
+        if finding.kind == condition::DEGRADED && finding.holds == ConditionStatus::No {
+            finding.reason = headline_reason.unwrap_or(finding.reason);
         }
     }
     findings
@@ -142,7 +142,7 @@ fn clipped(message: String) -> String {
 
 /// Of one that is deleted, what it waits for; else why it is not ready; of one that is, what is being done with it, if anything
 /// is.
-fn to_know(findings: &[Finding]) -> Option<&'static str> {
+fn headline_reason(findings: &[Finding]) -> Option<&'static str> {
     let of = |kind: &str| findings.iter().find(|finding| finding.kind == kind);
     if let Some(terminating) = of(condition::TERMINATING) {
         return Some(terminating.reason);
@@ -151,8 +151,8 @@ fn to_know(findings: &[Finding]) -> Option<&'static str> {
     // Workers that are not there because they have left do not start.
     let tells = |reason: &str| match reason {
         reason::AS_SPECIFIED => false,
-        reason::DRAINING => ready.holds == Holds::Yes || ready.reason == reason::STARTING,
-        _ => ready.holds == Holds::Yes,
+        reason::DRAINING => ready.holds == ConditionStatus::Yes || ready.reason == reason::STARTING,
+        _ => ready.holds == ConditionStatus::Yes,
     };
     let progress = of(condition::PROGRESSING)
         .map(|finding| finding.reason)
@@ -161,7 +161,7 @@ fn to_know(findings: &[Finding]) -> Option<&'static str> {
 }
 
 /// Whether this is shown as trouble from now on. How many pods have it changes all the time, and is no news.
-pub fn is_news(before: &[Condition], now: &[Condition], reason: &str) -> bool {
+pub fn newly_degraded(before: &[Condition], now: &[Condition], reason: &str) -> bool {
     let shows = |conditions: &[Condition]| {
         conditions.iter().any(|known| {
             known.type_ == condition::DEGRADED && known.status == "True" && known.reason == reason
@@ -171,7 +171,7 @@ pub fn is_news(before: &[Condition], now: &[Condition], reason: &str) -> bool {
 }
 
 /// Whether one of them says this already. For how many jobs something waits changes all the time, and is no news.
-pub fn say(conditions: &[Condition], reason: &str, message: &str) -> bool {
+pub fn already_reported(conditions: &[Condition], reason: &str, message: &str) -> bool {
     conditions.iter().any(|known| {
         known.reason == reason && (known.message == message || known.type_ == condition::PROGRESSING)
     })
@@ -256,18 +256,18 @@ pub mod tests {
             compute(&[], degraded, None, Timestamp::UNIX_EPOCH)
         };
         let held = with(reason::POD_HELD, "one pod");
-        assert!(is_news(&[], &held, reason::POD_HELD));
-        assert!(!is_news(
+        assert!(newly_degraded(&[], &held, reason::POD_HELD));
+        assert!(!newly_degraded(
             &held,
             &with(reason::POD_HELD, "two pods"),
             reason::POD_HELD
         ));
-        assert!(is_news(
+        assert!(newly_degraded(
             &held,
             &with(reason::DAEMON_ENDED, ""),
             reason::DAEMON_ENDED
         ));
-        assert!(!is_news(&held, &[], reason::POD_HELD), "it is over");
+        assert!(!newly_degraded(&held, &[], reason::POD_HELD), "it is over");
     }
 
     #[test]

@@ -115,19 +115,19 @@ impl Context {
     }
 
     /// An event for a problem that the conditions did not tell before.
-    pub fn tell_problem<K: Resource<DynamicType = ()>>(
+    pub fn report_problem<K: Resource<DynamicType = ()>>(
         &self,
         about: &K,
         Problem { reason, message }: Problem,
         before: &[Condition],
     ) {
-        if !conditions::say(before, reason, &message) {
+        if !conditions::already_reported(before, reason, &message) {
             self.events.warning(about, reason, message);
         }
     }
 
     /// An event for trouble that the conditions show from now on.
-    pub fn tell_trouble<K: Resource<DynamicType = ()>>(
+    pub fn report_pod_problem<K: Resource<DynamicType = ()>>(
         &self,
         about: &K,
         trouble: Option<Problem>,
@@ -135,7 +135,7 @@ impl Context {
         now: &[Condition],
     ) {
         if let Some(Problem { reason, message }) = trouble
-            && conditions::is_news(before, now, reason)
+            && conditions::newly_degraded(before, now, reason)
         {
             self.events.warning(about, reason, message);
         }

@@ -4,6 +4,8 @@
 
 mod accounting;
 mod anchor;
+mod apply_child;
+mod cached_fields;
 mod caches;
 mod children;
 mod conditions;
@@ -14,10 +16,9 @@ mod fingerprints;
 mod keys;
 mod loginset;
 mod nodeset;
+mod pod_diagnosis;
 mod pod_template;
-mod pod_trouble;
 mod problem;
-mod prune;
 mod restapi;
 mod run;
 mod secrets;
@@ -27,7 +28,6 @@ mod token;
 mod triggers;
 mod watches;
 mod workload;
-mod written;
 
 pub use context::Settings;
 pub use domain::cluster_domain;

@@ -33,7 +33,7 @@ pub const TRIES_AGAIN: &str = "The database must be up when starting the MYSQL p
 pub fn among(pods: &[Arc<Pod>], now: Timestamp) -> Option<Problem> {
     let troubled = pods
         .iter()
-        .filter_map(|pod| Some((pod.name_any(), trouble(pod, now)?)));
+        .filter_map(|pod| Some((pod.name_any(), diagnose(pod, now)?)));
     one_of(troubled.collect())
 }
 
@@ -53,7 +53,7 @@ pub fn one_of(mut troubled: Vec<(String, Problem)>) -> Option<Problem> {
 }
 
 /// When to look once more at those that are not told of yet, if nothing changes until then.
-pub fn look_again(pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
+pub fn requeue_after(pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
     let due = pods.iter().filter_map(|pod| unmounted_since(pod));
     let left = due.map(|since| MOUNTED_WITHIN - now.duration_since(since));
     left.filter(SignedDuration::is_positive)
@@ -81,7 +81,7 @@ fn is_leaving(pod: &Pod) -> bool {
     matches!(phase, Some("Failed" | "Succeeded")) || pod.metadata.deletion_timestamp.is_some()
 }
 
-pub fn trouble(pod: &Pod, now: Timestamp) -> Option<Problem> {
+pub fn diagnose(pod: &Pod, now: Timestamp) -> Option<Problem> {
     let status = pod.status.as_ref()?;
     if is_leaving(pod) {
         return None;
@@ -268,7 +268,7 @@ pub mod tests {
         status["phase"] = json!(phase);
         let pod = json!({ "metadata": metadata, "status": status });
         assert_eq!(
-            trouble(&serde_json::from_value(pod).unwrap(), Timestamp::UNIX_EPOCH),
+            diagnose(&serde_json::from_value(pod).unwrap(), Timestamp::UNIX_EPOCH),
             None
         );
     }
@@ -305,10 +305,10 @@ pub mod tests {
         let pod: Arc<Pod> = Arc::new(serde_json::from_value(json!({ "status": status })).unwrap());
         let now = Timestamp::from_second(seconds).unwrap();
         assert_eq!(
-            trouble(&pod, now).map(|problem| problem.message).as_deref(),
+            diagnose(&pod, now).map(|problem| problem.message).as_deref(),
             expected
         );
-        assert_eq!(look_again(&[pod], now), look_in.map(Duration::from_secs));
+        assert_eq!(requeue_after(&[pod], now), look_in.map(Duration::from_secs));
     }
 
     /// A pod whose daemon ends with this complaint again and again.
@@ -332,7 +332,7 @@ pub mod tests {
 
     fn told(status: &Value) -> Option<Problem> {
         let pod: Pod = serde_json::from_value(json!({ "status": status })).unwrap();
-        trouble(&pod, Timestamp::UNIX_EPOCH)
+        diagnose(&pod, Timestamp::UNIX_EPOCH)
     }
 
     fn status(state: &Value) -> Value {

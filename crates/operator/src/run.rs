@@ -11,10 +11,10 @@ use keelson_runtime::{
     contents::Contents,
     events::Events,
     health::Health,
+    http,
     leader::{Election, Timings},
     metrics::Metrics,
     run::{Loop, chain},
-    serve,
     watch::{Scope, Watches},
 };
 use kube::{Client, Resource};
@@ -42,7 +42,7 @@ const SAFETY_NET: Duration = Duration::from_mins(10);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Serve(#[from] serve::Error),
+    Serve(#[from] http::Error),
     #[error("cannot make an HTTP client")]
     Http(#[source] reqwest::Error),
     #[error("lost the lease: another replica leads now")]
@@ -100,16 +100,16 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         async move {
             let health_server = async {
                 match health_address {
-                    Some(address) => serve::health(address, health, end.clone()).await,
+                    Some(address) => http::health(address, health, end.clone()).await,
                     None => nothing_served(&end).await,
                 }
             };
             let metrics_server = async {
                 match (metrics_address, reviewer) {
                     (Some(address), Some(client)) => {
-                        serve::metrics_guarded(address, metrics, client, end.clone()).await
+                        http::metrics_guarded(address, metrics, client, end.clone()).await
                     }
-                    (Some(address), None) => serve::metrics(address, metrics, end.clone()).await,
+                    (Some(address), None) => http::metrics(address, metrics, end.clone()).await,
                     (None, _) => nothing_served(&end).await,
                 }
             };
@@ -175,7 +175,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 }
 
 /// A server that is switched off must not look like one that ended.
-async fn nothing_served(end: &CancellationToken) -> Result<(), serve::Error> {
+async fn nothing_served(end: &CancellationToken) -> Result<(), http::Error> {
     end.cancelled().await;
     Ok(())
 }

@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use keelson_api::well_known::{condition, reason};
 
-use crate::{conditions::Finding, pod_trouble};
+use crate::{conditions::Finding, pod_diagnosis};
 
 /// What Kubernetes tells of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Workload {
         let mut message = format!("{} of {wanted} {daemon} ready", self.ready);
         let holds = self.ready > 0 || wanted == 0;
         if self.ready < wanted {
-            if let Some(why) = pod_trouble::among(pods, now) {
+            if let Some(why) = pod_diagnosis::among(pods, now) {
                 message = format!("{message}; {}", why.message);
             }
             return Finding::new(condition::READY, holds, reason::STARTING, message);

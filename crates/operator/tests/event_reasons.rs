@@ -38,7 +38,7 @@ fn every_reason_is_emitted_and_documented() {
         .map(|text| text.split("#[cfg(test)]").next().unwrap_or_default().to_owned())
         .collect();
     let page = fs::read_to_string(root.join("docs/src/reference/events.md")).unwrap();
-    let (emitted, dropped) = page.split_once("## Slinky's that are not emitted").unwrap();
+    let (emitted, dropped) = page.split_once("## Slinky events that are not emitted").unwrap();
     let dropped: String = dropped
         .lines()
         .filter_map(|line| line.split('|').nth(1))

@@ -17,7 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{Key, adopt, metrics::Metrics, ownership};
+use crate::{Key, field_managers, metrics::Metrics, ownership};
 
 /// Where the hash of the last apply is kept.
 pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
@@ -281,7 +281,7 @@ impl Writer {
                 object: key.clone(),
             });
         }
-        let Some(entries) = adopt::migrated(live.managed_fields(), self.manager) else {
+        let Some(entries) = field_managers::migrated(live.managed_fields(), self.manager) else {
             return Ok(());
         };
         let patch = json!({ "metadata": {

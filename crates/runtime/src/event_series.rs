@@ -14,7 +14,7 @@ const OVER: Duration = Duration::from_mins(10);
 
 /// A sentence about an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Said {
+pub(crate) struct Message {
     pub uid: String,
     pub reason: &'static str,
     pub note: String,
@@ -22,7 +22,7 @@ pub(crate) struct Said {
 
 /// What one Event tells.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Telling {
+pub(crate) struct EventState {
     pub about: ObjectReference,
     /// Normal or Warning.
     pub kind: &'static str,
@@ -35,7 +35,7 @@ pub(crate) struct Telling {
 
 #[derive(Debug)]
 struct Series {
-    telling: Telling,
+    telling: EventState,
     told: i32,
     heard: Instant,
     next: Instant,
@@ -45,14 +45,14 @@ struct Series {
 /// All that was said of late.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    series: HashMap<Said, Series>,
+    series: HashMap<Message, Series>,
 }
 
 impl Ledger {
-    pub fn hear(&mut self, said: Said, about: ObjectReference, kind: &'static str, last: Timestamp) {
+    pub fn record(&mut self, said: Message, about: ObjectReference, kind: &'static str, last: Timestamp) {
         let now = Instant::now();
         let series = self.series.entry(said).or_insert_with(|| Series {
-            telling: Telling {
+            telling: EventState {
                 about,
                 kind,
                 count: 0,
@@ -75,7 +75,7 @@ impl Ledger {
     }
 
     /// What is to be told now. What has come to its end is forgotten.
-    pub fn due(&mut self) -> Vec<(Said, Telling)> {
+    pub fn due(&mut self) -> Vec<(Message, EventState)> {
         let now = Instant::now();
         self.series
             .retain(|_, series| series.is_untold() || series.wakes() > now);
@@ -90,7 +90,7 @@ impl Ledger {
     }
 
     /// The Event that tells of it from now on. One that was made anew starts to count anew.
-    pub fn told_by(&mut self, said: &Said, event: String) {
+    pub fn published_as(&mut self, said: &Message, event: String) {
         if let Some(series) = self.series.get_mut(said) {
             let telling = &mut series.telling;
             if telling.event.as_ref().is_some_and(|known| *known != event) {
@@ -120,13 +120,13 @@ impl Series {
 mod tests {
     use super::*;
 
-    fn say(ledger: &mut Ledger, note: &str) -> Said {
-        let said = Said {
+    fn say(ledger: &mut Ledger, note: &str) -> Message {
+        let said = Message {
             uid: "u".into(),
             reason: "R",
             note: note.into(),
         };
-        ledger.hear(
+        ledger.record(
             said.clone(),
             ObjectReference::default(),
             "Normal",
@@ -135,7 +135,7 @@ mod tests {
         said
     }
 
-    fn counts(due: &[(Said, Telling)]) -> Vec<i32> {
+    fn counts(due: &[(Message, EventState)]) -> Vec<i32> {
         due.iter().map(|(_, telling)| telling.count).collect()
     }
 
@@ -169,7 +169,7 @@ mod tests {
         let mut ledger = Ledger::default();
         let said = say(&mut ledger, "a");
         ledger.due();
-        ledger.told_by(&said, "event".into());
+        ledger.published_as(&said, "event".into());
         tokio::time::sleep_until(ledger.wakes().unwrap()).await;
         assert_eq!(ledger.due(), []);
         assert_eq!(ledger.wakes(), None, "nothing is remembered");
@@ -183,14 +183,14 @@ mod tests {
         let mut ledger = Ledger::default();
         let said = say(&mut ledger, "a");
         ledger.due();
-        ledger.told_by(&said, "first".into());
+        ledger.published_as(&said, "first".into());
         for _ in 0..3 {
             say(&mut ledger, "a");
         }
         tokio::time::advance(FIRST_PAUSE).await;
         assert_eq!(counts(&ledger.due()), [4]);
         say(&mut ledger, "a");
-        ledger.told_by(&said, "second".into());
+        ledger.published_as(&said, "second".into());
         tokio::time::advance(FIRST_PAUSE * 2).await;
         assert_eq!(counts(&ledger.due()), [2]);
     }

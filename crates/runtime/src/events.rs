@@ -19,15 +19,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
+    event_series::{EventState, Ledger, Message},
     metrics::Metrics,
     run::chain,
-    series::{Ledger, Said, Telling},
 };
 
 const BUFFER: usize = 1_024;
 
 /// Something to tell: of which object, whether Normal or Warning, and when.
-type Sentence = (Said, ObjectReference, &'static str, Timestamp);
+type Sentence = (Message, ObjectReference, &'static str, Timestamp);
 
 /// Sends events; clone freely.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ impl Events {
         note: String,
     ) {
         let about = about.object_ref(&());
-        let said = Said {
+        let said = Message {
             uid: about.uid.clone().unwrap_or_default(),
             reason,
             note: truncated(note),
@@ -117,13 +117,13 @@ impl Teller {
             tokio::select! {
                 heard = incoming.recv() => {
                     let Some((said, about, kind, at)) = heard else { return };
-                    ledger.hear(said, about, kind, at);
+                    ledger.record(said, about, kind, at);
                 }
                 () = wakes => {}
             }
             for (said, telling) in ledger.due() {
                 match self.tell(&said, &telling).await {
-                    Ok(event) => ledger.told_by(&said, event),
+                    Ok(event) => ledger.published_as(&said, event),
                     Err(error) => {
                         tracing::warn!(
                             reason = said.reason,
@@ -137,7 +137,7 @@ impl Teller {
     }
 
     /// The name of the Event that tells of it now.
-    async fn tell(&self, said: &Said, telling: &Telling) -> Result<String, kube::Error> {
+    async fn tell(&self, said: &Message, telling: &EventState) -> Result<String, kube::Error> {
         let namespace = telling.about.namespace.as_deref().unwrap_or("default");
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if let Some(name) = &telling.event {
@@ -155,7 +155,7 @@ impl Teller {
         Ok(event.metadata.name.unwrap_or_default())
     }
 
-    fn build(&self, said: &Said, telling: &Telling) -> Event {
+    fn build(&self, said: &Message, telling: &EventState) -> Event {
         let about = telling.about.clone();
         let object = about.name.as_deref().unwrap_or(&self.controller);
         Event {

@@ -4,24 +4,23 @@
 //! Nothing here knows what a NodeSet is. The controllers say what to watch, whom a change concerns and what to do;
 //! this crate makes sure that it happens once at a time, soon, again after a failure, and only on the leader.
 
-mod adopt;
 pub mod apply;
 pub mod cache;
 pub mod client;
 pub mod clock;
 pub mod contents;
+mod event_series;
 pub mod events;
+mod field_managers;
 pub mod health;
+pub mod http;
 pub mod key;
 pub mod leader;
 pub mod metrics;
-pub mod optional;
+pub mod optional_kind;
 mod ownership;
 pub mod queue;
 pub mod run;
-pub mod scrape;
-mod series;
-pub mod serve;
 pub mod watch;
 
 pub use cache::{Cache, Change};

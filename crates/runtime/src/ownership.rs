@@ -7,7 +7,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
-use crate::{adopt, apply::APPLIED_HASH};
+use crate::{apply::APPLIED_HASH, field_managers};
 
 /// Labels by which the former operator's children are told from those of other programs: its field manager has a name
 /// that many have.
@@ -42,7 +42,7 @@ pub fn is_ours(live: &ObjectMeta, desired: &Value, manager: &str) -> bool {
     is_marked(live)
         || has_our_owner(live, desired)
         || entries.iter().any(|entry| applied_by(entry, manager))
-        || (entries.iter().any(adopt::is_former) && has_former_label(live, desired))
+        || (entries.iter().any(field_managers::is_former) && has_former_label(live, desired))
 }
 
 fn applied_by(entry: &ManagedFieldsEntry, manager: &str) -> bool {

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::de::MapAccess;
 use serde_json::Value;
 
-use crate::answer::{Body, Item, Listing};
-use crate::call;
-use crate::client::{Ask, Client, Reply};
+use crate::client::{Client, Reply, Request};
+use crate::endpoint;
 use crate::error::Error;
+use crate::response::{Body, Item, Listing};
 use crate::value::{NoVal, Strings, Switch, Text};
 
 /// One controller, or one accounting daemon, as it answered.
@@ -199,12 +199,12 @@ fn plain(value: &Value) -> String {
 impl Client {
     /// The controllers, the primary first, and whether each answers.
     pub async fn ping(&self) -> Result<Vec<Ping>, Error> {
-        self.items(Ask::new(&call::PING)).await
+        self.items(Request::new(&endpoint::PING)).await
     }
 
     /// How the controller does.
     pub async fn diag(&self) -> Result<Diag, Error> {
-        match self.execute(Ask::new(&call::DIAG)).await? {
+        match self.execute(Request::new(&endpoint::DIAG)).await? {
             Reply::Body { body, .. } => Ok(body),
             Reply::NotModified => Ok(Diag::default()),
         }
@@ -212,12 +212,12 @@ impl Client {
 
     /// The licences.
     pub async fn licenses(&self) -> Result<Vec<License>, Error> {
-        self.items(Ask::new(&call::LICENSES)).await
+        self.items(Request::new(&endpoint::LICENSES)).await
     }
 
     /// The configuration that the controller runs with. From v0.0.45 on.
     pub async fn conf(&self) -> Result<Conf, Error> {
-        match self.execute(Ask::new(&call::CONF)).await? {
+        match self.execute(Request::new(&endpoint::CONF)).await? {
             Reply::Body { body, .. } => Ok(body),
             Reply::NotModified => Ok(Conf::default()),
         }
@@ -226,11 +226,13 @@ impl Client {
     /// Tells all daemons to read their files again. A controller that was started in the foreground **dies** of a
     /// file that it cannot use, and this call still succeeds.
     pub async fn reconfigure(&self) -> Result<(), Error> {
-        self.execute::<()>(Ask::new(&call::RECONFIGURE)).await.map(drop)
+        self.execute::<()>(Request::new(&endpoint::RECONFIGURE))
+            .await
+            .map(drop)
     }
 
     /// A whole list that has no changes to ask for.
-    pub(crate) async fn items<T: Item>(&self, ask: Ask<'_>) -> Result<Vec<T>, Error> {
+    pub(crate) async fn items<T: Item>(&self, ask: Request<'_>) -> Result<Vec<T>, Error> {
         match self.execute::<Listing<T>>(ask).await? {
             Reply::Body { body, .. } => Ok(body.items),
             Reply::NotModified => Ok(Vec::new()),
@@ -241,7 +243,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::decode;
+    use crate::response::decode;
     use rstest::rstest;
     use serde_json::json;
 
@@ -252,7 +254,7 @@ mod tests {
     #[case::both(json!({"hostname": "c", "pinged": "UP", "responding": false, "primary": true}), false, true)]
     fn a_ping_is_read_in_every_version(#[case] ping: Value, #[case] responding: bool, #[case] primary: bool) {
         let json = json!({"pings": [ping]}).to_string();
-        let pings = decode::<Listing<Ping>>(&call::PING, json.as_bytes())
+        let pings = decode::<Listing<Ping>>(&endpoint::PING, json.as_bytes())
             .unwrap()
             .body
             .items;
@@ -272,7 +274,7 @@ mod tests {
             "SlurmctldPort": 6817, "AuthAltTypes": ["auth/jwt", "x"], "MailProg": "/bin/mail", "KillOnBadExit": false,
             "SuspendTime": {"set": false, "infinite": true, "number": 0}, "DefMemPerCPU": {"set": false,
             "infinite": false, "number": 0}, "ClusterName": "c"}});
-        let conf = decode::<Conf>(&call::CONF, json.to_string().as_bytes())
+        let conf = decode::<Conf>(&endpoint::CONF, json.to_string().as_bytes())
             .unwrap()
             .body;
         let shown = [

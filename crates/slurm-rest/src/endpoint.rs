@@ -4,7 +4,7 @@ use reqwest::Method;
 
 /// One operation of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct Endpoint {
     /// The method.
     pub method: Method,
     /// The path, with `{version}` and the names of its parameters.
@@ -33,9 +33,9 @@ impl Kind {
 macro_rules! calls {
     ($($name:ident = $method:ident $path:literal $kind:ident;)*) => {
         $(#[doc = concat!("`", stringify!($method), " ", $path, "`")]
-        pub const $name: Call = Call { method: Method::$method, path: $path, kind: Kind::$kind };)*
+        pub const $name: Endpoint = Endpoint { method: Method::$method, path: $path, kind: Kind::$kind };)*
         /// All of them.
-        pub const ALL: &[(&str, Call)] = &[$((stringify!($name), $name)),*];
+        pub const ALL: &[(&str, Endpoint)] = &[$((stringify!($name), $name)),*];
     };
 }
 
@@ -84,7 +84,7 @@ calls! {
 }
 
 /// Where a server describes itself.
-pub(crate) const OPENAPI: Call = Call {
+pub(crate) const OPENAPI: Endpoint = Endpoint {
     method: Method::GET,
     path: "/openapi/v3",
     kind: Kind::Read,

@@ -9,59 +9,62 @@ use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer as _, MapAccess,
 use serde_json::Value;
 
 use crate::accounting::{self, Account, Association, Cluster, Qos, Tres, User};
-use crate::answer::Item;
-use crate::call::{self, Call};
 use crate::control::{License, Ping, RawDiag};
+use crate::endpoint::{self, Endpoint};
 use crate::job::{self, Job, JobStateOf, JobSubmit};
 use crate::node::{self, Node, NodeUpdate};
 use crate::partition::{Partition, PartitionState, PartitionUpdate, PartitionsRequest};
 use crate::reservation::{Reservation, ReservationRequest, ReservationUpdate};
+use crate::response::Item;
 use crate::value::NoVal;
 
 /// The paths that are read of each call's answer: `nodes[].name`.
-pub fn read() -> Vec<(Call, BTreeSet<String>)> {
+pub fn read() -> Vec<(Endpoint, BTreeSet<String>)> {
     vec![
-        (call::PING, item::<Ping>()),
-        (call::DIAG, record::<RawDiag>("statistics")),
-        (call::CONF, BTreeSet::from(["slurm_conf".to_owned()])),
-        (call::LICENSES, item::<License>()),
-        (call::NODES, listing::<Node>()),
-        (call::NODE, listing::<Node>()),
-        (call::JOBS, listing::<Job>()),
-        (call::JOB, listing::<Job>()),
-        (call::JOB_STATES, item::<JobStateOf>()),
-        (call::JOB_SUBMIT, BTreeSet::from(["job_id".to_owned()])),
-        (call::JOB_SIGNAL, record::<job::RawStatus<'_>>("status[]")),
-        (call::PARTITIONS, listing::<Partition>()),
-        (call::PARTITION, listing::<Partition>()),
-        (call::RESERVATIONS, listing::<Reservation>()),
-        (call::RESERVATION, listing::<Reservation>()),
-        (call::DBD_PING, item::<Ping>()),
-        (call::CLUSTERS, item::<Cluster>()),
+        (endpoint::PING, item::<Ping>()),
+        (endpoint::DIAG, record::<RawDiag>("statistics")),
+        (endpoint::CONF, BTreeSet::from(["slurm_conf".to_owned()])),
+        (endpoint::LICENSES, item::<License>()),
+        (endpoint::NODES, listing::<Node>()),
+        (endpoint::NODE, listing::<Node>()),
+        (endpoint::JOBS, listing::<Job>()),
+        (endpoint::JOB, listing::<Job>()),
+        (endpoint::JOB_STATES, item::<JobStateOf>()),
+        (endpoint::JOB_SUBMIT, BTreeSet::from(["job_id".to_owned()])),
+        (endpoint::JOB_SIGNAL, record::<job::RawStatus<'_>>("status[]")),
+        (endpoint::PARTITIONS, listing::<Partition>()),
+        (endpoint::PARTITION, listing::<Partition>()),
+        (endpoint::RESERVATIONS, listing::<Reservation>()),
+        (endpoint::RESERVATION, listing::<Reservation>()),
+        (endpoint::DBD_PING, item::<Ping>()),
+        (endpoint::CLUSTERS, item::<Cluster>()),
         (
-            call::CLUSTER_DELETE,
+            endpoint::CLUSTER_DELETE,
             BTreeSet::from(["deleted_clusters".to_owned()]),
         ),
-        (call::ACCOUNTS, item::<Account>()),
+        (endpoint::ACCOUNTS, item::<Account>()),
         (
-            call::ACCOUNT_DELETE,
+            endpoint::ACCOUNT_DELETE,
             BTreeSet::from(["removed_accounts".to_owned()]),
         ),
-        (call::USERS, item::<User>()),
-        (call::USER_DELETE, BTreeSet::from(["removed_users".to_owned()])),
-        (call::ASSOCIATIONS, item::<Association>()),
+        (endpoint::USERS, item::<User>()),
         (
-            call::ASSOCIATIONS_DELETE,
+            endpoint::USER_DELETE,
+            BTreeSet::from(["removed_users".to_owned()]),
+        ),
+        (endpoint::ASSOCIATIONS, item::<Association>()),
+        (
+            endpoint::ASSOCIATIONS_DELETE,
             BTreeSet::from(["removed_associations".to_owned()]),
         ),
-        (call::QOS, item::<Qos>()),
-        (call::QOS_DELETE, BTreeSet::from(["removed_qos".to_owned()])),
-        (call::TRES, item::<Tres>()),
+        (endpoint::QOS, item::<Qos>()),
+        (endpoint::QOS_DELETE, BTreeSet::from(["removed_qos".to_owned()])),
+        (endpoint::TRES, item::<Tres>()),
     ]
 }
 
 /// A body of each call that sends one, with every field that the client can send.
-pub fn written() -> Vec<(Call, Value)> {
+pub fn written() -> Vec<(Endpoint, Value)> {
     let text = || Some("text".to_owned());
     let words = || vec!["word".to_owned()];
     let update = NodeUpdate {
@@ -118,23 +121,23 @@ pub fn written() -> Vec<(Call, Value)> {
     };
     let body = |body: serde_json::Result<Value>| body.unwrap_or_default();
     vec![
-        (call::NODE_UPDATE, body(serde_json::to_value(&update))),
-        (call::NODES_UPDATE, body(serde_json::to_value(&nodes))),
+        (endpoint::NODE_UPDATE, body(serde_json::to_value(&update))),
+        (endpoint::NODES_UPDATE, body(serde_json::to_value(&nodes))),
         (
-            call::NODE_CREATE,
+            endpoint::NODE_CREATE,
             body(serde_json::to_value(node::NodeCreate { node_conf: "n" })),
         ),
         (
-            call::JOB_SUBMIT,
+            endpoint::JOB_SUBMIT,
             body(serde_json::to_value(job::Submission { job: &job })),
         ),
-        (call::JOBS_REQUEUE, body(serde_json::to_value(&requeue))),
+        (endpoint::JOBS_REQUEUE, body(serde_json::to_value(&requeue))),
         (
-            call::PARTITIONS_UPDATE,
+            endpoint::PARTITIONS_UPDATE,
             body(serde_json::to_value(PartitionsRequest::from(&partition))),
         ),
         (
-            call::RESERVATION_UPDATE,
+            endpoint::RESERVATION_UPDATE,
             body(serde_json::to_value(ReservationRequest::from(&reservation))),
         ),
     ]
@@ -242,24 +245,24 @@ mod tests {
     #[test]
     fn fields_are_found_at_every_depth() {
         let reads = read();
-        let of = |call: &Call| {
+        let of = |call: &Endpoint| {
             reads
                 .iter()
                 .find(|(c, _)| c == call)
                 .map(|(_, paths)| paths.clone())
                 .unwrap()
         };
-        assert!(of(&call::NODES).contains("nodes[].active_features"));
-        assert!(of(&call::PARTITIONS).contains("partitions[].nodes.configured"));
-        assert!(of(&call::LICENSES).contains("licenses[].LicenseName"));
-        assert!(of(&call::JOB_SIGNAL).contains("status[].error.code"));
-        assert!(of(&call::TRES).contains("TRES[].type"));
+        assert!(of(&endpoint::NODES).contains("nodes[].active_features"));
+        assert!(of(&endpoint::PARTITIONS).contains("partitions[].nodes.configured"));
+        assert!(of(&endpoint::LICENSES).contains("licenses[].LicenseName"));
+        assert!(of(&endpoint::JOB_SIGNAL).contains("status[].error.code"));
+        assert!(of(&endpoint::TRES).contains("TRES[].type"));
     }
 
     #[test]
     fn every_call_that_sends_a_body_shows_one() {
         let sends: BTreeSet<_> = written().into_iter().map(|(call, _)| call.path).collect();
-        let posts = call::ALL
+        let posts = endpoint::ALL
             .iter()
             .filter(|(_, call)| call.method == reqwest::Method::POST);
         assert_eq!(sends, posts.map(|(_, call)| call.path).collect());

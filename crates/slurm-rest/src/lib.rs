@@ -27,26 +27,26 @@
 #![warn(missing_docs)]
 
 pub mod accounting;
-pub mod call;
 pub mod control;
+pub mod endpoint;
 pub mod job;
 pub mod node;
 pub mod partition;
 pub mod reservation;
 pub mod token;
 
-mod answer;
 mod client;
 mod error;
 #[doc(hidden)]
 pub mod fields;
+mod response;
 mod since;
 mod value;
 mod version;
 
-pub use answer::Listing;
 pub use client::{Client, Credentials, Deadlines, OnCall, Options};
 pub use error::{Complaint, Error, Peer};
+pub use response::Listing;
 pub use since::Fetched;
 pub use slurm_conf::hostlist::Hostlist;
 pub use value::{NoVal, Words};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Item, Listing, Missing};
-use crate::call;
-use crate::client::{Ask, Client, Reply};
+use crate::client::{Client, Reply, Request};
+use crate::endpoint;
 use crate::error::Error;
+use crate::response::{Item, Listing, Missing};
 use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Text, Words};
 
@@ -163,7 +163,7 @@ impl Client {
         &self,
         changed_since: Option<Timestamp>,
     ) -> Result<Fetched<Listing<Partition>>, Error> {
-        self.execute(since(Ask::new(&call::PARTITIONS), changed_since))
+        self.execute(since(Request::new(&endpoint::PARTITIONS), changed_since))
             .await
             .map(Fetched::from_reply)
     }
@@ -175,7 +175,7 @@ impl Client {
             what: &what,
             numbers: &UNKNOWN_PARTITION,
         };
-        let ask = Ask::new(&call::PARTITION).about(name).missing(missing);
+        let ask = Request::new(&endpoint::PARTITION).about(name).missing(missing);
         let Reply::Body { body, .. } = self.execute::<Listing<Partition>>(ask).await? else {
             return Err(missing.error());
         };
@@ -189,7 +189,7 @@ impl Client {
     ///
     /// One that is not in slurm.conf is gone at the next reconfiguration, **and its jobs are killed**.
     pub async fn update_partition(&self, update: &PartitionUpdate) -> Result<(), Error> {
-        let ask = Ask::new(&call::PARTITIONS_UPDATE).body(&PartitionsRequest::from(update))?;
+        let ask = Request::new(&endpoint::PARTITIONS_UPDATE).body(&PartitionsRequest::from(update))?;
         self.execute::<()>(ask).await.map(drop)
     }
 
@@ -200,8 +200,12 @@ impl Client {
             what: &what,
             numbers: &UNKNOWN_PARTITION,
         };
-        self.execute::<()>(Ask::new(&call::PARTITION_DELETE).about(name).missing(missing))
-            .await
-            .map(drop)
+        self.execute::<()>(
+            Request::new(&endpoint::PARTITION_DELETE)
+                .about(name)
+                .missing(missing),
+        )
+        .await
+        .map(drop)
     }
 }

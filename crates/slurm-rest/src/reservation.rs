@@ -6,10 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use slurm_conf::hostlist::Hostlist;
 
-use crate::answer::{Item, Listing, Missing};
-use crate::call;
-use crate::client::{Ask, Client, Reply};
+use crate::client::{Client, Reply, Request};
+use crate::endpoint;
 use crate::error::Error;
+use crate::response::{Item, Listing, Missing};
 use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Text, Words};
 
@@ -157,7 +157,7 @@ impl Client {
         &self,
         changed_since: Option<Timestamp>,
     ) -> Result<Fetched<Listing<Reservation>>, Error> {
-        self.execute(since(Ask::new(&call::RESERVATIONS), changed_since))
+        self.execute(since(Request::new(&endpoint::RESERVATIONS), changed_since))
             .await
             .map(Fetched::from_reply)
     }
@@ -169,7 +169,7 @@ impl Client {
             what: &what,
             numbers: &UNKNOWN_RESERVATION,
         };
-        let ask = Ask::new(&call::RESERVATION).about(name).missing(missing);
+        let ask = Request::new(&endpoint::RESERVATION).about(name).missing(missing);
         let Reply::Body { body, .. } = self.execute::<Listing<Reservation>>(ask).await? else {
             return Err(missing.error());
         };
@@ -181,7 +181,7 @@ impl Client {
 
     /// Makes a reservation, or changes it if it is there. From v0.0.43 on.
     pub async fn update_reservation(&self, update: &ReservationUpdate) -> Result<(), Error> {
-        let ask = Ask::new(&call::RESERVATION_UPDATE).body(&ReservationRequest::from(update))?;
+        let ask = Request::new(&endpoint::RESERVATION_UPDATE).body(&ReservationRequest::from(update))?;
         self.execute::<()>(ask).await.map(drop)
     }
 
@@ -192,8 +192,12 @@ impl Client {
             what: &what,
             numbers: &UNKNOWN_RESERVATION,
         };
-        self.execute::<()>(Ask::new(&call::RESERVATION_DELETE).about(name).missing(missing))
-            .await
-            .map(drop)
+        self.execute::<()>(
+            Request::new(&endpoint::RESERVATION_DELETE)
+                .about(name)
+                .missing(missing),
+        )
+        .await
+        .map(drop)
     }
 }

@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::call::{Call, Kind, NODES};
+use crate::endpoint::{Endpoint, Kind, NODES};
 use crate::error::{Complaint, Error, Peer};
 use crate::value::{NoVal, Strings, Text};
 
@@ -126,7 +126,7 @@ pub(crate) struct Answer<B> {
 
 impl<B: Body> Answer<B> {
     /// Holds an answer that is good to what it must have.
-    pub(crate) fn require(&self, call: &Call, missing: &Missing<'_>) -> Result<(), Error> {
+    pub(crate) fn require(&self, call: &Endpoint, missing: &Missing<'_>) -> Result<(), Error> {
         let Some(key) = B::REQUIRED.filter(|_| !self.whole) else {
             return Ok(());
         };
@@ -241,12 +241,12 @@ struct MetaSlurm {
 
 /// Reads an answer. Slurm hands on the bytes of names and comments as users wrote them: where they are no text they are
 /// replaced, so that nobody's job hides the jobs of all others.
-pub(crate) fn decode<B: Body>(call: &Call, bytes: &[u8]) -> Result<Answer<B>, Error> {
+pub(crate) fn decode<B: Body>(call: &Endpoint, bytes: &[u8]) -> Result<Answer<B>, Error> {
     serde_json::from_slice(bytes).or_else(|_| decode_text(call, String::from_utf8_lossy(bytes).as_bytes()))
 }
 
 /// Reads an answer; one that cannot be read is read again to find the place that is wrong.
-fn decode_text<B: Body>(call: &Call, bytes: &[u8]) -> Result<Answer<B>, Error> {
+fn decode_text<B: Body>(call: &Endpoint, bytes: &[u8]) -> Result<Answer<B>, Error> {
     serde_json::from_slice(bytes).map_err(|_| {
         let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
         let message = match serde_path_to_error::deserialize::<_, Answer<B>>(deserializer) {
@@ -334,7 +334,7 @@ fn is_unreachable(number: i64) -> bool {
 
 /// A controller's answer is whole without slurmdbd, which slurmrestd only asks for the names of what is counted:
 /// partitions come with status 500 and this error while the accounting is away.
-fn is_about_names_only(call: &Call, complaint: &Complaint) -> bool {
+fn is_about_names_only(call: &Endpoint, complaint: &Complaint) -> bool {
     call.kind != Kind::Write
         && call.path.starts_with("/slurm/")
         && complaint.description == "Slurmdb query failed"
@@ -346,7 +346,7 @@ fn is_about_partitions_only(complaint: &Complaint) -> bool {
 
 /// Judges an answer: its `errors` first, since Slurm sends them with any status.
 pub(crate) fn judge(
-    call: &Call,
+    call: &Endpoint,
     status: StatusCode,
     errors: &[Complaint],
     missing: &Missing<'_>,
@@ -424,7 +424,7 @@ pub(crate) fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call;
+    use crate::endpoint;
     use rstest::rstest;
 
     #[derive(Debug, PartialEq, Eq)]
@@ -475,15 +475,15 @@ mod tests {
     #[test]
     fn an_object_that_slurm_only_warns_of_is_not_found() {
         let json = br#"{"warnings":[{"description":"Unable to find partition p","source":"s"}]}"#;
-        let answer: Answer<Listing<Thing>> = decode(&call::PARTITION, json).unwrap();
+        let answer: Answer<Listing<Thing>> = decode(&endpoint::PARTITION, json).unwrap();
         let missing = Missing {
             what: "partition p",
             numbers: &[],
         };
-        let error = answer.require(&call::PARTITION, &missing).unwrap_err();
+        let error = answer.require(&endpoint::PARTITION, &missing).unwrap_err();
         assert!(error.is_not_found(), "{error}");
         // No list is one of nothing because of such a warning.
-        let error = answer.require(&call::PARTITIONS, &Missing::NONE).unwrap_err();
+        let error = answer.require(&endpoint::PARTITIONS, &Missing::NONE).unwrap_err();
         assert!(matches!(error, Error::Protocol { .. }), "{error}");
     }
 
@@ -505,7 +505,7 @@ mod tests {
         assert!(matches!(error, Error::Protocol { .. }), "{error}");
     }
 
-    fn judged(call: &Call, status: u16, numbers: &[i64]) -> String {
+    fn judged(call: &Endpoint, status: u16, numbers: &[i64]) -> String {
         let errors: Vec<_> = numbers
             .iter()
             .map(|number| Complaint {
@@ -547,7 +547,7 @@ mod tests {
     #[case::gateway(503, &[], "Unreachable")]
     #[case::odd(418, &[], "Protocol")]
     fn answers_are_judged(#[case] status: u16, #[case] numbers: &[i64], #[case] verdict: &str) {
-        assert_eq!(judged(&call::NODE, status, numbers), verdict);
+        assert_eq!(judged(&endpoint::NODE, status, numbers), verdict);
     }
 
     #[test]
@@ -557,7 +557,7 @@ mod tests {
             error: "Connection refused".into(),
             description: "Slurmdb query failed".into(),
         };
-        let judge = |call: &Call| {
+        let judge = |call: &Endpoint| {
             judge(
                 call,
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -565,9 +565,9 @@ mod tests {
                 &Missing::NONE,
             )
         };
-        assert!(judge(&call::PARTITIONS).is_ok());
-        assert!(judge(&call::CLUSTERS).is_err());
-        assert!(judge(&call::PARTITIONS_UPDATE).is_err());
+        assert!(judge(&endpoint::PARTITIONS).is_ok());
+        assert!(judge(&endpoint::CLUSTERS).is_err());
+        assert!(judge(&endpoint::PARTITIONS_UPDATE).is_err());
     }
 
     #[test]
@@ -577,7 +577,7 @@ mod tests {
             error: "Unspecified error".into(),
             description: "Unable to query partitions".into(),
         };
-        let judge = |call: &Call| {
+        let judge = |call: &Endpoint| {
             judge(
                 call,
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -590,14 +590,14 @@ mod tests {
             Err(Verdict::WithoutPartitions(Error::Unreachable { .. }))
         ));
         assert!(matches!(
-            judge(&call::PARTITIONS),
+            judge(&endpoint::PARTITIONS),
             Err(Verdict::Failed(Error::Unreachable { .. }))
         ));
     }
 
     #[test]
     fn a_write_that_fails_for_no_reason_is_not_taken_for_a_lost_way() {
-        assert_eq!(judged(&call::NODE_DELETE, 500, &[-1]), "Refused");
+        assert_eq!(judged(&endpoint::NODE_DELETE, 500, &[-1]), "Refused");
     }
 
     #[test]

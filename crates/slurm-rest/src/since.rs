@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use crate::answer::Listing;
-use crate::client::{Ask, Reply};
+use crate::client::{Reply, Request};
+use crate::response::Listing;
 
 /// A list, or the news that there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl<T> Fetched<Listing<T>> {
 }
 
 /// Adds the instant to a request, if there is one.
-pub(crate) fn since(ask: Ask<'_>, changed_since: Option<Timestamp>) -> Ask<'_> {
+pub(crate) fn since(ask: Request<'_>, changed_since: Option<Timestamp>) -> Request<'_> {
     match changed_since {
         Some(instant) => ask.since(instant),
         None => ask,

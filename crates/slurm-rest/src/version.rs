@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::call::Call;
+use crate::endpoint::Endpoint;
 use crate::value::Text;
 
 /// A version of the API that this client speaks.
@@ -54,7 +54,7 @@ pub struct Served {
 
 impl Served {
     /// Whether the server has this call.
-    pub fn offers(&self, call: &Call) -> bool {
+    pub fn offers(&self, call: &Endpoint) -> bool {
         self.operations
             .contains(&(call.method.as_str().to_ascii_lowercase(), shape(call.path)))
     }
@@ -198,7 +198,7 @@ fn shape(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call;
+    use crate::endpoint;
     use rstest::rstest;
 
     const DOCUMENT: &str = r#"{"openapi":"3.0.3","info":{"version":"Slurm-24.11.5&openapi/slurmctld"},"paths":{
@@ -236,10 +236,10 @@ mod tests {
     fn what_is_offered_is_told_from_what_is_not() {
         let served = document().agree(Version::V45).unwrap();
         assert_eq!(served.release, "24.11.5");
-        assert!(served.offers(&call::NODES));
-        assert!(served.offers(&call::NODE_DELETE));
-        assert!(served.offers(&call::DBD_PING));
-        assert!(!served.offers(&call::NODES_UPDATE));
-        assert!(!served.offers(&call::CONF));
+        assert!(served.offers(&endpoint::NODES));
+        assert!(served.offers(&endpoint::NODE_DELETE));
+        assert!(served.offers(&endpoint::DBD_PING));
+        assert!(!served.offers(&endpoint::NODES_UPDATE));
+        assert!(!served.offers(&endpoint::CONF));
     }
 }

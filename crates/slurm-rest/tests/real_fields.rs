@@ -11,7 +11,7 @@ use pretty_assertions::assert_eq;
 use rstest::rstest;
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
-use slurm_rest::call::Call;
+use slurm_rest::endpoint::Endpoint;
 use slurm_rest::{Version, fields};
 
 use Version::{V41, V42, V43, V44, V45};
@@ -40,7 +40,7 @@ const NEVER: [(&str, &str); 4] = [
     ("/slurmdb/{version}/user/{name}", "removed_users"),
 ];
 
-fn expected(call: &Call, path: &str, version: Version) -> bool {
+fn expected(call: &Endpoint, path: &str, version: Version) -> bool {
     let since = SINCE
         .iter()
         .all(|(prefix, since)| !path.starts_with(prefix) || version >= *since);
@@ -98,7 +98,7 @@ fn every_name_exists(#[case] release: Release, #[case] versions: &[Version]) -> 
 }
 
 fn check(document: &Value, release: Release, version: Version) -> Result<()> {
-    let missing: BTreeSet<&str> = slurm_rest::call::ALL
+    let missing: BTreeSet<&str> = slurm_rest::endpoint::ALL
         .iter()
         .filter(|(_, call)| operation(document, call, version).is_none())
         .map(|(name, _)| *name)
@@ -166,7 +166,7 @@ fn there(found: bool) -> &'static str {
     }
 }
 
-fn operation<'a>(document: &'a Value, call: &Call, version: Version) -> Option<&'a Value> {
+fn operation<'a>(document: &'a Value, call: &Endpoint, version: Version) -> Option<&'a Value> {
     let path = call.path.replace("{version}", &version.to_string());
     document
         .get("paths")?

@@ -13,8 +13,8 @@ use keelson_api::well_known::{annotation, app, label};
 use serde_json::{Value, json};
 
 use crate::{
-    around::Lookup,
     cluster::Cluster,
+    namespace_snapshot::Lookup,
     review::{Operation, Request, Verdict},
 };
 

@@ -7,12 +7,12 @@ use keelson_api::validate::{Path, Report};
 use kube::ResourceExt as _;
 
 use crate::{
-    around::Around,
-    judge::{Rules, refuse},
+    namespace_snapshot::NamespaceSnapshot,
+    validate::{Rules, refuse},
 };
 
 /// Judges the names that a new object's children would have.
-pub fn check<K: Rules>(object: &K, around: &Around, report: &mut Report) {
+pub fn check<K: Rules>(object: &K, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let name = object.name_any();
     // The API server makes up the name after it has asked us.
     if name.is_empty() {
@@ -42,7 +42,7 @@ pub fn check<K: Rules>(object: &K, around: &Around, report: &mut Report) {
     if own.is_empty() {
         return;
     }
-    let taken = services(around);
+    let taken = services(snapshot);
     for service in own {
         if let Some(owner) = taken.get(&service) {
             refuse(
@@ -65,7 +65,7 @@ fn is_service_name(name: &str) -> bool {
 }
 
 /// The Services of the namespace that belong to objects of ours, and whose they are.
-fn services(around: &Around) -> BTreeMap<String, String> {
+fn services(snapshot: &NamespaceSnapshot) -> BTreeMap<String, String> {
     fn of<K: Rules>(objects: &[std::sync::Arc<K>]) -> impl Iterator<Item = (String, String)> {
         objects.iter().flat_map(|object| {
             let owner = format!("{} {}", K::kind(&()), object.name_any());
@@ -75,9 +75,9 @@ fn services(around: &Around) -> BTreeMap<String, String> {
                 .map(move |service| (service, owner.clone()))
         })
     }
-    of(&around.controllers)
-        .chain(of(&around.accountings))
-        .chain(of(&around.restapis))
-        .chain(of(&around.loginsets))
+    of(&snapshot.controllers)
+        .chain(of(&snapshot.accountings))
+        .chain(of(&snapshot.restapis))
+        .chain(of(&snapshot.loginsets))
         .collect()
 }

@@ -10,7 +10,7 @@ use keelson_runtime::{Cache, clock::Clock, watch::Watches};
 use kube::{Api, Client, ResourceExt, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
-use crate::around::{Around, Lookup, is_object_name};
+use crate::namespace_snapshot::{Lookup, NamespaceSnapshot, is_object_name};
 
 /// Index of the watched objects.
 const NAMESPACE: &str = "namespace";
@@ -97,8 +97,8 @@ impl Cluster {
     }
 
     /// What surrounds an object in this namespace.
-    pub fn around(&self, namespace: &str) -> Around {
-        Around {
+    pub fn snapshot(&self, namespace: &str) -> NamespaceSnapshot {
+        NamespaceSnapshot {
             now: Some(self.clock.now()),
             known: self.caches.are_whole(),
             strict: self.strict,

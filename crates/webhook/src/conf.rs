@@ -24,12 +24,12 @@ use slurm_conf::{
 };
 
 use crate::{
-    around::Around,
-    judge::{refuse, warn},
+    namespace_snapshot::NamespaceSnapshot,
+    validate::{refuse, warn},
 };
 
 /// The user's part of slurm.conf. Files that it includes are not known here: the operator judges them.
-pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report) {
+pub fn slurm_conf(controller: &Controller, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let path = Path::spec().field("extraConf");
     let extra_conf = controller.spec.extra_conf.as_deref().unwrap_or_default();
     // A wrong name is refused by itself; here it would only hide the rest.
@@ -37,10 +37,10 @@ pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report)
     if extra_conf.trim().is_empty() || encode_name(&cluster_name).is_err() {
         return;
     }
-    let conf = assembled(controller, around);
+    let conf = assembled(controller, snapshot);
     let document = match parse(File::Slurm, &conf.extra_conf, &BTreeMap::new()) {
         Ok(document) => document,
-        Err(problems) => return judge(&path, Err(Error::Unreadable(problems)), report),
+        Err(problems) => return report_rendered(&path, Err(Error::Unreadable(problems)), report),
     };
     let rendered = if controller.spec.external {
         render_external(&ExternalSlurmConf {
@@ -53,21 +53,26 @@ pub fn slurm_conf(controller: &Controller, around: &Around, report: &mut Report)
     } else {
         render_read(&conf, &document)
     };
-    judge(&path, rendered, report);
-    words(&path, &vocabulary::notes(File::Slurm, &document), around, report);
+    report_rendered(&path, rendered, report);
+    words(
+        &path,
+        &vocabulary::notes(File::Slurm, &document),
+        snapshot,
+        report,
+    );
     for flaw in precheck::flaws(&document) {
         // Where slurmctld runs elsewhere, its workers are none of ours.
         if !(controller.spec.external && matches!(flaw, Flaw::SelectType { .. })) {
             refuse(report, &path, flaw.to_string(), flaw.remedy());
         }
     }
-    missing_files(controller, &path, &document, around, report);
+    missing_files(controller, &path, &document, snapshot, report);
 }
 
-/// What the operator would write around the user's text.
-fn assembled(controller: &Controller, around: &Around) -> SlurmConf {
+/// What the operator would write snapshot the user's text.
+fn assembled(controller: &Controller, snapshot: &NamespaceSnapshot) -> SlurmConf {
     let own = controller.metadata.name.as_deref().unwrap_or_default();
-    let own = around
+    let own = snapshot
         .nodesets
         .iter()
         .map(AsRef::as_ref)
@@ -107,7 +112,7 @@ fn missing_files(
     controller: &Controller,
     path: &Path,
     document: &Document,
-    around: &Around,
+    snapshot: &NamespaceSnapshot,
     report: &mut Report,
 ) {
     let any = |list: &Option<Vec<_>>| list.as_ref().is_some_and(|list| !list.is_empty());
@@ -117,7 +122,7 @@ fn missing_files(
     for missing in precheck::missing_files(document, |file| file.starts_with('/')) {
         let origin = missing.origin().map(ToString::to_string).unwrap_or_default();
         let problem = format!("{origin}: {missing}, and configFileRefs is empty");
-        if around.strict {
+        if snapshot.strict {
             let remedy = "name a ConfigMap that has the file in configFileRefs";
             refuse(report, path, problem, remedy);
         } else {
@@ -128,7 +133,7 @@ fn missing_files(
 }
 
 /// The user's part of slurmdbd.conf.
-pub fn slurmdbd_conf(accounting: &Accounting, around: &Around, report: &mut Report) {
+pub fn slurmdbd_conf(accounting: &Accounting, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let extra_conf = accounting.spec.extra_conf.clone().unwrap_or_default();
     if extra_conf.trim().is_empty() || accounting.spec.external {
         return;
@@ -148,14 +153,14 @@ pub fn slurmdbd_conf(accounting: &Accounting, around: &Around, report: &mut Repo
         extra_conf: extra_conf.clone(),
     });
     let path = Path::spec().field("extraConf");
-    judge(&path, rendered, report);
+    report_rendered(&path, rendered, report);
     let Ok(document) = parse(File::Slurmdbd, &extra_conf, &BTreeMap::new()) else {
         return;
     };
     words(
         &path,
         &vocabulary::notes(File::Slurmdbd, &document),
-        around,
+        snapshot,
         report,
     );
     for (key, field) in [
@@ -183,16 +188,16 @@ pub fn slurmdbd_conf(accounting: &Accounting, around: &Around, report: &mut Repo
 
 /// The user's part of `sshd_config`.
 pub fn sshd(path: &Path, role: sshd_config::Role, extra: Option<&str>, report: &mut Report) {
-    judge(path, sshd_config::render(role, extra.unwrap_or_default()), report);
+    report_rendered(path, sshd_config::render(role, extra.unwrap_or_default()), report);
 }
 
 /// What workers register with.
-pub fn node_parameters(path: &Path, extra_conf: &str, around: &Around, report: &mut Report) {
+pub fn node_parameters(path: &Path, extra_conf: &str, snapshot: &NamespaceSnapshot, report: &mut Report) {
     match node_conf::parse(extra_conf) {
         Ok(conf) => {
             for note in conf.notes {
                 match note {
-                    node_conf::Note::Unknown(_) => unknown_to_us(path, &note, around, report),
+                    node_conf::Note::Unknown(_) => unknown_to_us(path, &note, snapshot, report),
                     node_conf::Note::Joined(_) | node_conf::Note::NoFeatures(_) => {
                         warn(report, path, note.to_string());
                     }
@@ -208,7 +213,7 @@ pub fn node_parameters(path: &Path, extra_conf: &str, around: &Around, report: &
 }
 
 /// The rest of a partition's line.
-pub fn partition_config(path: &Path, config: &str, around: &Around, report: &mut Report) {
+pub fn partition_config(path: &Path, config: &str, snapshot: &NamespaceSnapshot, report: &mut Report) {
     match parse_pairs(config) {
         Err(error) => refuse(
             report,
@@ -217,7 +222,7 @@ pub fn partition_config(path: &Path, config: &str, around: &Around, report: &mut
             "write Key=Value pairs with blanks between them, such as MaxTime=UNLIMITED State=UP",
         ),
         Ok(attributes) => {
-            words(path, &vocabulary::partition_notes(&attributes), around, report);
+            words(path, &vocabulary::partition_notes(&attributes), snapshot, report);
             let mut line = Statement::new("PartitionName", "partition");
             line.attributes = attributes;
             for flaw in precheck::host_lists(&line) {
@@ -227,11 +232,11 @@ pub fn partition_config(path: &Path, config: &str, around: &Around, report: &mut
     }
 }
 
-fn judge(path: &Path, rendered: Result<Rendered, Error>, report: &mut Report) {
+fn report_rendered(path: &Path, rendered: Result<Rendered, Error>, report: &mut Report) {
     match rendered {
         Ok(Rendered { findings, .. }) => {
             for finding in findings {
-                judge_finding(path, &finding, report);
+                report_finding(path, &finding, report);
             }
         }
         Err(Error::Unreadable(problems)) => {
@@ -271,7 +276,7 @@ fn judge(path: &Path, rendered: Result<Rendered, Error>, report: &mut Report) {
     }
 }
 
-fn judge_finding(path: &Path, finding: &Finding, report: &mut Report) {
+fn report_finding(path: &Path, finding: &Finding, report: &mut Report) {
     let text = finding.to_string();
     match &finding.kind {
         FindingKind::Required { .. } | FindingKind::Refused { .. } => {
@@ -290,16 +295,21 @@ fn judge_finding(path: &Path, finding: &Finding, report: &mut Report) {
     }
 }
 
-fn words(path: &Path, notes: &[Note], around: &Around, report: &mut Report) {
+fn words(path: &Path, notes: &[Note], snapshot: &NamespaceSnapshot, report: &mut Report) {
     for note in notes {
-        unknown_to_us(path, note, around, report);
+        unknown_to_us(path, note, snapshot, report);
     }
 }
 
 /// What the Slurm that we know would refuse. A newer one may know more than we do, so this is a reason to refuse only where the
 /// administrator said so.
-fn unknown_to_us(path: &Path, note: &impl std::fmt::Display, around: &Around, report: &mut Report) {
-    if around.strict {
+fn unknown_to_us(
+    path: &Path,
+    note: &impl std::fmt::Display,
+    snapshot: &NamespaceSnapshot,
+    report: &mut Report,
+) {
+    if snapshot.strict {
         let remedy = "correct it; if your Slurm knows it, set webhook.strictConfiguration=false in the chart slurm-operator";
         refuse(report, path, note.to_string(), remedy);
     } else {
@@ -313,8 +323,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::judge::judge_any;
     use crate::review::{Kind, Operation, Request};
+    use crate::validate::validate_any;
 
     fn review(kind: &str, strict: bool, old: Option<Value>, spec: Value) -> Report {
         let object = |spec| json!({ "metadata": { "name": "n" }, "spec": spec });
@@ -335,11 +345,11 @@ mod tests {
             object: Some(object(spec)),
             old_object: old.map(object),
         };
-        let around = Around {
+        let snapshot = NamespaceSnapshot {
             strict,
-            ..Around::default()
+            ..NamespaceSnapshot::default()
         };
-        judge_any(&request, &around).report
+        validate_any(&request, &snapshot).report
     }
 
     /// How often a text is the reason of a refusal and of a warning.

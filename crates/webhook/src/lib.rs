@@ -1,22 +1,22 @@
 //! The admission server: answers whether an object of ours may be stored, before it is, and gives workers their node's
 //! topology when they are scheduled.
 //!
-//! One direction: a request is read (`review`), what its rules look at is collected (`cluster` into `around`), it is
-//! judged (`judge`, `kinds`, pure), and the verdict goes out. The certificate lives beside that (`certificate`).
+//! One direction: a request is read (`review`), what its rules look at is collected (`cluster` into `snapshot`), it is
+//! validated (`validate`, `kinds`, pure), and the verdict goes out. The certificate lives beside that (`certificate`).
 
-mod around;
 mod binding;
 mod certificate;
 mod children;
 mod cluster;
 mod conf;
-mod judge;
 mod kinds;
+mod limits;
 mod metrics;
+mod namespace_snapshot;
 mod readiness;
 pub mod review;
 mod server;
-mod turns;
+mod validate;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -25,21 +25,22 @@ pub use certificate::{Lifetimes, Material, keeper::Place};
 use certificate::{directory, keeper::Keeper, tls::Tls};
 use cluster::{Caches, Cluster};
 use keelson_runtime::{
-    Clock, scrape,
+    Clock,
+    http::metrics as metrics_endpoint,
     watch::{Scope, Watches},
 };
 use kube::Client;
+pub use limits::Limits;
 use metrics::Metrics;
 use readiness::Readiness;
 pub use server::{BINDING_PATH, DELETION_PATH, Error};
 use server::{Bound, Service};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-pub use turns::Limits;
 
 /// Answers a review of any kind of ours as if it were alone in an empty cluster.
 pub fn answer_alone(body: &[u8]) -> Result<review::Answer, review::ReadError> {
     let review = review::read(body)?;
-    let verdict = judge::judge_any(&review.request, &around::Around::default());
+    let verdict = validate::validate_any(&review.request, &namespace_snapshot::NamespaceSnapshot::default());
     Ok(review.answer(verdict))
 }
 
@@ -135,11 +136,15 @@ pub async fn serve(client: Client, options: Options, stop: CancellationToken) ->
         tasks.spawn(async move {
             complain(if metrics_secure {
                 bound
-                    .serve(scrape::guarded(metrics.runtime().clone(), client), &tls, end)
+                    .serve(
+                        metrics_endpoint::guarded(metrics.runtime().clone(), client),
+                        &tls,
+                        end,
+                    )
                     .await
             } else {
                 bound
-                    .serve_plain(scrape::open(metrics.runtime().clone()), end)
+                    .serve_plain(metrics_endpoint::open(metrics.runtime().clone()), end)
                     .await
             });
         });

@@ -18,9 +18,9 @@ pub enum Lookup<T> {
     Unknown,
 }
 
-/// Everything around one object: its namespace as the watches know it.
+/// Everything snapshot one object: its namespace as the watches know it.
 #[derive(Debug, Clone, Default)]
-pub struct Around {
+pub struct NamespaceSnapshot {
     /// When this was collected.
     pub now: Option<Timestamp>,
     /// Whether the lists below are whole: without rights to watch, or just after the start, they are not, and that
@@ -36,7 +36,7 @@ pub struct Around {
     pub tokens: Vec<Arc<Token>>,
 }
 
-impl Around {
+impl NamespaceSnapshot {
     pub fn controller(&self, name: &str) -> Option<&Controller> {
         by_name(&self.controllers, name)
     }

@@ -20,11 +20,11 @@ use crate::{
     binding,
     certificate::tls::Tls,
     cluster::Cluster,
-    judge::{Case, Rules, judge_any},
+    limits::{self, Limits, Turns},
     metrics::Metrics,
     readiness::Readiness,
     review::{Operation, Request, Verdict, read},
-    turns::{self, Limits, Turns},
+    validate::{Case, Rules, validate_any},
 };
 
 /// Path of the hook that warns of deletions, for all kinds.
@@ -87,7 +87,7 @@ pub fn router(service: Service) -> Router {
     }
     router
         .layer(body)
-        .layer(middleware::from_fn_with_state(turns, turns::take))
+        .layer(middleware::from_fn_with_state(turns, limits::take))
         .layer(middleware::from_fn_with_state(readiness, say_goodbye))
         .with_state(service)
 }
@@ -99,7 +99,7 @@ pub fn path_of<K: Rules>() -> String {
 
 async fn validate<K: Rules>(State(service): State<Service>, body: Bytes) -> Response {
     answer(&service, K::KIND, &body, async |request| {
-        judge::<K>(&service, request)
+        validate_request::<K>(&service, request)
     })
     .await
 }
@@ -111,7 +111,7 @@ async fn deletion(State(service): State<Service>, body: Bytes) -> Response {
         if request.operation != Operation::Delete {
             return Verdict::default();
         }
-        judge_any(request, &service.cluster.around(&request.namespace))
+        validate_any(request, &service.cluster.snapshot(&request.namespace))
     })
     .await
 }
@@ -123,12 +123,12 @@ async fn bind(State(service): State<Service>, body: Bytes) -> Response {
     .await
 }
 
-fn judge<K: Rules>(service: &Service, request: &Request) -> Verdict {
+fn validate_request<K: Rules>(service: &Service, request: &Request) -> Verdict {
     let case = Case::<K>::of(request);
     if matches!(case, Case::Pass) {
         return Verdict::default();
     }
-    case.judge(&service.cluster.around(&request.namespace))
+    case.validate(&service.cluster.snapshot(&request.namespace))
 }
 
 async fn answer(

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    around::Around,
     children,
+    namespace_snapshot::NamespaceSnapshot,
     review::{Operation, Request, Verdict},
 };
 
@@ -27,13 +27,13 @@ pub trait Rules: Validate + DeserializeOwned + Clone + Send + Sync + 'static {
     fn services(&self) -> Vec<String>;
 
     /// Rules on the object beside others, and on texts that Slurm or sshd will read.
-    fn beside(&self, around: &Around, report: &mut Report);
+    fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report);
 
     /// What a person should know of what a change does.
     fn on_update(_old: &Self, _new: &Self, _report: &mut Report) {}
 
     /// What a person should know who deletes the object. Deletion is never refused.
-    fn on_delete(&self, around: &Around) -> Vec<String>;
+    fn on_delete(&self, snapshot: &NamespaceSnapshot) -> Vec<String>;
 }
 
 /// A request that was read as its kind.
@@ -100,27 +100,27 @@ impl<K: Rules> Case<K> {
     }
 
     /// Judges it.
-    pub fn judge(&self, around: &Around) -> Verdict {
+    pub fn validate(&self, snapshot: &NamespaceSnapshot) -> Verdict {
         match self {
             Self::Pass => Verdict::default(),
             Self::Unreadable(report) => report.clone().into(),
             Self::Create(new) => {
                 let mut report = validate(new.as_ref());
                 report.extend(validate_annotations(None, new.as_ref()));
-                children::check(new.as_ref(), around, &mut report);
-                new.beside(around, &mut report);
+                children::check(new.as_ref(), snapshot, &mut report);
+                new.beside(snapshot, &mut report);
                 report.into()
             }
             Self::Update { old, new } => {
                 let mut report = validate_update(old.as_ref(), new.as_ref());
                 report.extend(validate_annotations(Some(old.as_ref()), new.as_ref()));
-                report.extend(ratchet(old.as_ref(), new.as_ref(), around));
+                report.extend(ratchet(old.as_ref(), new.as_ref(), snapshot));
                 K::on_update(old, new, &mut report);
                 report.into()
             }
             Self::Annotate { old, new } => validate_annotations(Some(old.as_ref()), new.as_ref()).into(),
             Self::Delete(old) => Verdict {
-                notes: old.on_delete(around),
+                notes: old.on_delete(snapshot),
                 ..Verdict::default()
             },
         }
@@ -139,11 +139,11 @@ fn own_annotations(object: &Value) -> BTreeMap<&str, &Value> {
 }
 
 /// Judges a request of any kind of ours.
-pub fn judge_any(request: &Request, around: &Around) -> Verdict {
-    fn of<K: Rules>(request: &Request, around: &Around) -> Verdict {
-        Case::<K>::of(request).judge(around)
+pub fn validate_any(request: &Request, snapshot: &NamespaceSnapshot) -> Verdict {
+    fn of<K: Rules>(request: &Request, snapshot: &NamespaceSnapshot) -> Verdict {
+        Case::<K>::of(request).validate(snapshot)
     }
-    let judge = match request.kind.kind.as_str() {
+    let validate = match request.kind.kind.as_str() {
         "Accounting" => of::<Accounting>,
         "Controller" => of::<Controller>,
         "LoginSet" => of::<LoginSet>,
@@ -152,17 +152,17 @@ pub fn judge_any(request: &Request, around: &Around) -> Verdict {
         "Token" => of::<Token>,
         _ => return Verdict::default(),
     };
-    judge(request, around)
+    validate(request, snapshot)
 }
 
 /// What the change makes wrong beside other objects: a fault that was there before and was not touched is none of its.
-fn ratchet<K: Rules>(old: &K, new: &K, around: &Around) -> Report {
+fn ratchet<K: Rules>(old: &K, new: &K, snapshot: &NamespaceSnapshot) -> Report {
     let (mut before, mut after) = (Report::default(), Report::default());
-    new.beside(around, &mut after);
+    new.beside(snapshot, &mut after);
     if after.violations.is_empty() {
         return after;
     }
-    old.beside(around, &mut before);
+    old.beside(snapshot, &mut before);
     let json = |object: &K| serde_json::to_value(object).unwrap_or(Value::Null);
     let (old, new) = (json(old), json(new));
     after.violations.retain(|violation| {
@@ -297,13 +297,13 @@ mod tests {
         #[test]
         fn nothing_that_can_be_written_makes_it_panic(kind in kinds(), old in anything(), new in anything()) {
             for operation in [Operation::Create, Operation::Update, Operation::Delete, Operation::Other] {
-                judge_any(&request(kind, operation, Some(old.clone()), Some(new.clone())), &Around::default());
+                validate_any(&request(kind, operation, Some(old.clone()), Some(new.clone())), &NamespaceSnapshot::default());
             }
         }
 
         #[test]
         fn deletion_is_never_refused(kind in kinds(), old in anything()) {
-            let verdict = judge_any(&request(kind, Operation::Delete, Some(old), None), &Around::default());
+            let verdict = validate_any(&request(kind, Operation::Delete, Some(old), None), &NamespaceSnapshot::default());
             prop_assert!(verdict.report.is_valid());
         }
 
@@ -312,7 +312,7 @@ mod tests {
             let old = json!({ "metadata": { "name": "n" }, "spec": spec });
             let mut new = old.clone();
             new["metadata"]["labels"] = json!({ "a": label });
-            let verdict = judge_any(&request(kind, Operation::Update, Some(old), Some(new)), &Around::default());
+            let verdict = validate_any(&request(kind, Operation::Update, Some(old), Some(new)), &NamespaceSnapshot::default());
             prop_assert!(verdict.report.is_valid());
         }
     }
@@ -320,17 +320,17 @@ mod tests {
     #[test]
     fn an_annotation_of_ours_is_judged_when_it_changes_alone() {
         let object = |annotations: Value| json!({ "metadata": { "name": "n", "annotations": annotations }, "spec": { "extraConf": "AuthType=auth/munge" } });
-        let judged = |old: Value, new: Value| {
+        let report_of = |old: Value, new: Value| {
             let request = request(
                 "Controller",
                 Operation::Update,
                 Some(object(old)),
                 Some(object(new)),
             );
-            judge_any(&request, &Around::default()).report
+            validate_any(&request, &NamespaceSnapshot::default()).report
         };
         let wrong = json!({ "keelson.dev/generate": "everything" });
-        let report = judged(json!({}), wrong.clone());
+        let report = report_of(json!({}), wrong.clone());
         assert_eq!(report.violations.len(), 1, "{report}");
         assert!(
             report
@@ -338,12 +338,12 @@ mod tests {
                 .starts_with("metadata.annotations[keelson.dev/generate]: "),
             "{report}"
         );
-        assert!(judged(wrong.clone(), wrong.clone()).is_valid());
-        assert!(judged(wrong.clone(), json!({})).is_valid());
+        assert!(report_of(wrong.clone(), wrong.clone()).is_valid());
+        assert!(report_of(wrong.clone(), json!({})).is_valid());
         let mut other = wrong.clone();
         other["example.org/a"] = json!("b");
-        assert!(judged(wrong, other).is_valid(), "what was wrong before");
-        assert!(judged(json!({}), json!({ "keelson.dev/generate": "true" })).is_valid());
+        assert!(report_of(wrong, other).is_valid(), "what was wrong before");
+        assert!(report_of(json!({}), json!({ "keelson.dev/generate": "true" })).is_valid());
     }
 
     #[test]
@@ -352,9 +352,9 @@ mod tests {
         let mut new = old.clone();
         new["spec"]["extraConf"] = json!("Comment=$(reboot)");
         let update = |new: Value| {
-            judge_any(
+            validate_any(
                 &request("NodeSet", Operation::Update, Some(old.clone()), Some(new)),
-                &Around::default(),
+                &NamespaceSnapshot::default(),
             )
         };
         assert!(!update(new.clone()).report.is_valid());
@@ -367,11 +367,11 @@ mod tests {
         let object = json!({ "metadata": { "name": "n" }, "spec": { "controllerRef": { "name": "c" } } });
         let request = request("NodeSet", Operation::Create, None, Some(object));
         let warnings = |known| {
-            let around = Around {
+            let snapshot = NamespaceSnapshot {
                 known,
-                ..Around::default()
+                ..NamespaceSnapshot::default()
             };
-            judge_any(&request, &around).report.warnings.len()
+            validate_any(&request, &snapshot).report.warnings.len()
         };
         assert_eq!((warnings(false), warnings(true)), (0, 1));
     }
@@ -384,18 +384,26 @@ mod tests {
             None,
             Some(json!({ "spec": { "replicas": -5 } })),
         );
-        assert!(!judge_any(&request, &Around::default()).report.is_valid());
+        assert!(
+            !validate_any(&request, &NamespaceSnapshot::default())
+                .report
+                .is_valid()
+        );
         request.sub_resource = "status".into();
-        assert!(judge_any(&request, &Around::default()).report.is_valid());
+        assert!(
+            validate_any(&request, &NamespaceSnapshot::default())
+                .report
+                .is_valid()
+        );
     }
 
     #[test]
     fn what_does_not_fit_its_kind_is_refused_with_the_place() {
         let object =
             json!({ "metadata": {}, "spec": { "controllerRef": { "name": "c" }, "replicas": "many" } });
-        let verdict = judge_any(
+        let verdict = validate_any(
             &request("NodeSet", Operation::Create, None, Some(object)),
-            &Around::default(),
+            &NamespaceSnapshot::default(),
         );
         assert!(
             verdict
@@ -412,9 +420,9 @@ mod tests {
         let old = json!({ "metadata": {}, "spec": { "controllerRef": { "name": "c" }, "replicas": "many" } });
         let mut new = old.clone();
         new["spec"]["paused"] = json!(true);
-        let verdict = judge_any(
+        let verdict = validate_any(
             &request("NodeSet", Operation::Update, Some(old), Some(new)),
-            &Around::default(),
+            &NamespaceSnapshot::default(),
         );
         assert!(verdict.report.is_valid());
     }

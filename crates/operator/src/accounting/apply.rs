@@ -10,7 +10,7 @@ use kube::{Resource, ResourceExt, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
 use super::{build::Children, error::Error, observe::Live};
-use crate::{context::Context, written::apply_child};
+use crate::{apply_child::apply_child, context::Context};
 
 pub async fn apply(
     context: &Context,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use keelson_api::well_known::{container, reason};
 
 use crate::{
-    pod_trouble::{self, TRIES_AGAIN},
+    pod_diagnosis::{self, TRIES_AGAIN},
     problem::Problem,
 };
 
@@ -36,7 +36,7 @@ pub fn of_pod(pod: Option<&Arc<Pod>>, now: Timestamp) -> Daemon {
     if state.is_some_and(|state| state.running.is_some()) {
         return Daemon::Busy;
     }
-    pod_trouble::among(slice::from_ref(pod), now).map_or(Daemon::Starting, Daemon::Troubled)
+    pod_diagnosis::among(slice::from_ref(pod), now).map_or(Daemon::Starting, Daemon::Troubled)
 }
 
 fn container(pod: &Pod) -> Option<&ContainerStatus> {
@@ -74,7 +74,7 @@ fn from(word: &str, line: &str) -> Option<String> {
 
 /// The last line of a log, without the time before it.
 pub fn last_line(log: &str) -> Option<&str> {
-    let said = |line: &&str| !line.is_empty() && !pod_trouble::is_noise(line);
+    let said = |line: &&str| !line.is_empty() && !pod_diagnosis::is_noise(line);
     let line = log.lines().rev().map(str::trim).find(said)?;
     let text = match line.split_once("] ") {
         Some((time, text)) if time.starts_with('[') => text,

@@ -28,7 +28,7 @@ use crate::{
     anchor,
     caches::{REFERENCE, reference_value},
     context::Context,
-    pod_template, pod_trouble,
+    pod_diagnosis, pod_template,
     problem::Problem,
     teardown::Teardown,
 };
@@ -94,7 +94,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let now = context.clock.now();
     if let Some(problem) = status::problem(&observed, &outcome, now) {
         let before = accounting.status.clone().unwrap_or_default().conditions;
-        context.tell_problem(accounting.as_ref(), problem, &before);
+        context.report_problem(accounting.as_ref(), problem, &before);
     }
     let status = status::compute(&observed, &outcome, &teardown, now);
     let written = writer
@@ -105,11 +105,11 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         context.caches.accountings.upsert(written);
     }
     let pod = observed.live.pod.as_ref();
-    let look_again = pod.and_then(|pod| pod_trouble::look_again(slice::from_ref(pod), now));
+    let requeue_after = pod.and_then(|pod| pod_diagnosis::requeue_after(slice::from_ref(pod), now));
     applied.map(|()| match daemon::of_pod(pod, now) {
         Daemon::Busy => Requeue::After(LOOK_WHILE_IT_STARTS),
         Daemon::Ready => Requeue::After(LOOK_WHILE_IT_RUNS),
-        Daemon::Starting | Daemon::Troubled(_) => Requeue::OnChange.or_within(look_again),
+        Daemon::Starting | Daemon::Troubled(_) => Requeue::OnChange.or_within(requeue_after),
     })
 }
 

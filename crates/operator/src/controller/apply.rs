@@ -11,7 +11,7 @@ use keelson_api::{
 use keelson_runtime::{
     Key,
     apply::{self, Desired, Writer},
-    optional::Installed,
+    optional_kind::Installed,
     run::chain,
 };
 use kube::ResourceExt;
@@ -24,10 +24,10 @@ use super::{
     observe::{Live, Observed},
 };
 use crate::{
+    apply_child::apply_child,
     caches::{CONTROLLER, REFERENCE, reference_value},
     context::Context,
     keys,
-    written::apply_child,
 };
 
 /// The label by which a StatefulSet tells its pods' templates apart.

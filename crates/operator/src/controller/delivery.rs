@@ -16,7 +16,7 @@ use kube::ResourceExt;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::conditions::{Finding, Holds};
+use crate::conditions::{ConditionStatus, Finding};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a report: four hashes and a few lines of slurmctld's log.
@@ -172,7 +172,7 @@ impl Delivery {
             }
             Self::Untold => {
                 let message = "this image does not tell whether slurmctld has taken it in";
-                Finding::new(kind, Holds::Unknown, reason::CONFIG_PENDING, message)
+                Finding::new(kind, ConditionStatus::Unknown, reason::CONFIG_PENDING, message)
             }
         }
     }

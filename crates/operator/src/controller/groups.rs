@@ -47,7 +47,7 @@ pub fn unknown(answers: &[Answer]) -> Option<Problem> {
 }
 
 /// When to ask again, if nothing changes until then.
-pub fn look_again(answers: &[Answer]) -> Option<Duration> {
+pub fn requeue_after(answers: &[Answer]) -> Option<Duration> {
     let waits = ours(answers).filter_map(|report| {
         let groups = &report.groups;
         if groups.unknown.is_empty() {
@@ -81,14 +81,14 @@ mod tests {
         assert_eq!(problem.reason, "GroupsUnknown");
         let wanted = "slurmctld does not know research (AllowGroups of cpu, gpu); staff (AllowGroups of all): nobody can";
         assert!(problem.message.starts_with(wanted), "{}", problem.message);
-        assert_eq!(look_again(&answers), Some(LOOK_WHILE_UNKNOWN));
+        assert_eq!(requeue_after(&answers), Some(LOOK_WHILE_UNKNOWN));
     }
 
     #[test]
     fn groups_that_are_found_are_asked_for_now_and_then() {
         let answers = [told(&json!({ "named": 1, "unknown": {} }))];
         assert_eq!(
-            (unknown(&answers), look_again(&answers)),
+            (unknown(&answers), requeue_after(&answers)),
             (None, Some(LOOK_WHILE_NAMED))
         );
     }
@@ -97,6 +97,6 @@ mod tests {
     fn an_image_that_does_not_tell_is_not_asked_again() {
         let before = Answer::Ours(serde_json::from_value(json!({ "config": {} })).unwrap());
         let answers = [before, Answer::Foreign];
-        assert_eq!((unknown(&answers), look_again(&answers)), (None, None));
+        assert_eq!((unknown(&answers), requeue_after(&answers)), (None, None));
     }
 }

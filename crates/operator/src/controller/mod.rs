@@ -32,7 +32,7 @@ use registration::Registration;
 pub use rivals::contend;
 use status::Outcome;
 
-use crate::{anchor, conditions, context::Context, pod_trouble, problem::Problem, teardown::Teardown};
+use crate::{anchor, conditions, context::Context, pod_diagnosis, problem::Problem, teardown::Teardown};
 
 /// A new configuration is on its way to the pod.
 const LOOK_WHILE_DELIVERED: Duration = Duration::from_secs(1);
@@ -128,12 +128,12 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         return Ok(Requeue::After(LOOK_WHILE_DELIVERED));
     }
     let waits = chosen.held.is_some() || !chosen.waiting.is_empty();
-    let look_again = pod_trouble::look_again(&observed.live.pods, context.clock.now());
+    let requeue_after = pod_diagnosis::requeue_after(&observed.live.pods, context.clock.now());
     Ok(Requeue::OnChange
         .or_within(waits.then_some(LOOK_WHILE_IN_USE))
-        .or_within(registration.as_ref().map(Registration::look_again))
-        .or_within(groups::look_again(&observed.live.answers))
-        .or_within(look_again))
+        .or_within(registration.as_ref().map(Registration::requeue_after))
+        .or_within(groups::requeue_after(&observed.live.answers))
+        .or_within(requeue_after))
 }
 
 async fn write_status(
@@ -147,15 +147,15 @@ async fn write_status(
     let now = context.clock.now();
     let status = status::compute(observed, outcome, teardown, now);
     let before = controller.status.clone().unwrap_or_default().conditions;
-    let trouble = pod_trouble::among(&observed.live.pods, now);
-    context.tell_trouble(controller.as_ref(), trouble, &before, &status.conditions);
+    let trouble = pod_diagnosis::among(&observed.live.pods, now);
+    context.report_pod_problem(controller.as_ref(), trouble, &before, &status.conditions);
     if let Some(Problem { reason, message }) = groups::unknown(&observed.live.answers)
-        && !conditions::say(&before, reason, &message)
+        && !conditions::already_reported(&before, reason, &message)
     {
         context.events.warning(controller.as_ref(), reason, message);
     }
     if let Some(Problem { reason, message }) = outcome.problem()
-        && !conditions::say(&before, reason, &message)
+        && !conditions::already_reported(&before, reason, &message)
     {
         // That a change waits is as it should be.
         if outcome.waits() {

@@ -6,7 +6,7 @@ use keelson_api::{
     overrides,
     well_known::{app, reason, slurm},
 };
-use keelson_runtime::{apply::Desired, optional::Installed};
+use keelson_runtime::{apply::Desired, optional_kind::Installed};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
 };
 use keelson_api::{Accounting, Controller, NodeSet};
-use keelson_runtime::{Key, contents, optional::Installed};
+use keelson_runtime::{Key, contents, optional_kind::Installed};
 use kube::ResourceExt;
 use slurm_rest::{Fetched, partition::Partition};
 

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keelson_api::well_known::reason;
 use slurm_conf::{
     catalogue::File,
     change::{Change, ChangeSet, Class, Daemon, MustBeEmpty, change_class},

@@ -14,7 +14,7 @@ use keelson_runtime::{Key, run::chain};
 
 use super::{build::Configuration, delivery, observe::Observed, publish::Chosen};
 use crate::{
-    conditions::{Finding, Holds},
+    conditions::{ConditionStatus, Finding},
     context::Context,
 };
 
@@ -137,13 +137,13 @@ impl Registration {
             ),
             Self::Unknown(why) => {
                 let message = format!("slurmdbd cannot be asked whether the cluster is registered: {why}");
-                Finding::new(kind, Holds::Unknown, reason::SLURM_UNREACHABLE, message)
+                Finding::new(kind, ConditionStatus::Unknown, reason::SLURM_UNREACHABLE, message)
             }
         }
     }
 
     /// When to ask again.
-    pub fn look_again(&self) -> Duration {
+    pub fn requeue_after(&self) -> Duration {
         match self {
             Self::NotInUse | Self::Missing => LOOK_UNTIL_REGISTERED,
             Self::Unknown(_) => LOOK_WHILE_UNKNOWN,
@@ -176,13 +176,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Registration::Registered, Holds::Yes)]
-    #[case(Registration::Missing, Holds::No)]
-    #[case(Registration::NotInUse, Holds::No)]
-    #[case(Registration::Unknown("why".into()), Holds::Unknown)]
+    #[case(Registration::Registered, ConditionStatus::Yes)]
+    #[case(Registration::Missing, ConditionStatus::No)]
+    #[case(Registration::NotInUse, ConditionStatus::No)]
+    #[case(Registration::Unknown("why".into()), ConditionStatus::Unknown)]
     fn only_a_registered_cluster_counts_as_registered(
         #[case] registration: Registration,
-        #[case] expected: Holds,
+        #[case] expected: ConditionStatus,
     ) {
         assert_eq!(registration.finding().holds, expected);
     }

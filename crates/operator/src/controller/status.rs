@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     conditions::{self, Finding},
-    pod_trouble,
+    pod_diagnosis,
     problem::Problem,
     teardown::Teardown,
     workload::Workload,
@@ -195,7 +195,7 @@ fn trouble(live: &Live, chosen: &Chosen, delivery: &Delivery, now: Timestamp) ->
     };
     let unused = || (!chosen.findings.is_empty()).then(|| Problem::invalid(chosen.findings.join("; ")));
     // One that ends may have refused its configuration before; it runs too shortly to tell that steadily.
-    pod_trouble::among(&live.pods, now)
+    pod_diagnosis::among(&live.pods, now)
         .or_else(|| refusal(delivery))
         .or_else(invalid)
         .or_else(|| groups::unknown(&live.answers))

@@ -10,7 +10,7 @@ use super::{
     host_keys,
     observe::Live,
 };
-use crate::{context::Context, written::apply_child};
+use crate::{apply_child::apply_child, context::Context};
 
 /// Makes the host keys if there are none; true when they were made.
 pub async fn make_missing_host_keys(

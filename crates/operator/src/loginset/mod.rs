@@ -19,7 +19,7 @@ use build::Children;
 pub use error::Error;
 use observe::Observed;
 
-use crate::{context::Context, pod_template, pod_trouble, problem::Problem};
+use crate::{context::Context, pod_diagnosis, pod_template, problem::Problem};
 
 pub const MANAGER: &str = "slurm-operator/loginset";
 
@@ -52,10 +52,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let status = status::compute(&observed, problem.as_ref(), unused, now);
     let before = loginset.status.clone().unwrap_or_default().conditions;
     if let Err(problem) = &built {
-        context.tell_problem(loginset.as_ref(), problem.clone(), &before);
+        context.report_problem(loginset.as_ref(), problem.clone(), &before);
     }
-    let trouble = pod_trouble::among(&observed.live.pods, now);
-    context.tell_trouble(loginset.as_ref(), trouble, &before, &status.conditions);
+    let trouble = pod_diagnosis::among(&observed.live.pods, now);
+    context.report_pod_problem(loginset.as_ref(), trouble, &before, &status.conditions);
     let written = writer
         .apply_status(loginset.as_ref(), &json!(loginset.status), &json!(status))
         .await
@@ -63,8 +63,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.loginsets.upsert(written);
     }
-    let look_again = pod_trouble::look_again(&observed.live.pods, now);
-    applied.map(|()| Requeue::OnChange.or_within(look_again))
+    let requeue_after = pod_diagnosis::requeue_after(&observed.live.pods, now);
+    applied.map(|()| Requeue::OnChange.or_within(requeue_after))
 }
 
 /// The children. Pods that run keep the names of Secrets' contents that they have; where they are replaced anyway, the names

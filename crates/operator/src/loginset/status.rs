@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use super::observe::Observed;
 use crate::{
     conditions::{self, Finding},
-    pod_trouble,
+    pod_diagnosis,
     problem::Problem,
     workload::Workload,
 };
@@ -32,7 +32,7 @@ pub fn compute(
         vec![
             workload.readiness("login pods", loginset.spec.replicas, &live.pods, now),
             workload.progress("login pods", loginset.spec.replicas),
-            Finding::degraded(pod_trouble::among(&live.pods, now).or_else(|| unused_lines(unused))),
+            Finding::degraded(pod_diagnosis::among(&live.pods, now).or_else(|| unused_lines(unused))),
         ]
     };
     LoginSetStatus {

@@ -17,7 +17,7 @@ use super::{
     observe::{Live, Observed},
     status, validate,
 };
-use crate::{conditions::tests::shown, pod_trouble::tests::crashing};
+use crate::{conditions::tests::shown, pod_diagnosis::tests::crashing};
 
 const SSSD_CONF: &str = "[sssd]\nservices = nss, pam\ndomains = a\n[domain/a]\nid_provider = ldap\n";
 

@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::{
     claims,
     facts::{
-        self, Cause, Fit, Intent, Leaving, MachineFacts, Observed, Paused, Phase, PodFacts, SetFacts, Start,
+        self, Cause, Fit, Intent, KubeNodeFacts, Leaving, Observed, Paused, Phase, PodFacts, SetFacts, Start,
         Strategy,
     },
     observe::Read,
@@ -29,19 +29,19 @@ use super::{
 };
 use crate::{
     anchor,
-    pod_trouble::trouble,
+    pod_diagnosis::diagnose,
     slurm::facts::{NodeName, Slurm},
 };
 
 /// The facts that `plan` decides on.
-pub fn perceive(
+pub fn derive_facts(
     read: &Read,
     worker: &Worker<'_>,
     slurm: Slurm,
     propagated: &[String],
     now: Timestamp,
 ) -> Observed {
-    let machines: BTreeMap<String, MachineFacts> = read
+    let machines: BTreeMap<String, KubeNodeFacts> = read
         .nodes
         .iter()
         .map(|(name, node)| (name.clone(), machine_facts(node, worker.pod_spec, propagated)))
@@ -203,7 +203,7 @@ pub fn records(nodeset: &NodeSet) -> BTreeMap<NodeName, String> {
 fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod, now: Timestamp) -> PodFacts {
     let mut facts = pod_facts(pod, now);
     if facts.ready_since.is_none() {
-        facts.trouble = trouble(pod, now);
+        facts.trouble = diagnose(pod, now);
     }
     // One that the peer made from the same is not made anew for being made by the peer.
     if worker.equal.contains(&facts.revision) {
@@ -443,8 +443,8 @@ fn is_bound(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
-fn machine_facts(node: &Node, pod_spec: Option<&Value>, propagated: &[String]) -> MachineFacts {
-    MachineFacts {
+fn machine_facts(node: &Node, pod_spec: Option<&Value>, propagated: &[String]) -> KubeNodeFacts {
+    KubeNodeFacts {
         cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
         cordon_reason: cordon_reason(node, propagated),
         // Without a worker to place, whoever is there stays.

@@ -149,7 +149,7 @@ fn listed(names: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::nodeset::{
-        facts::{Intent, MachineFacts},
+        facts::{Intent, KubeNodeFacts},
         plan::tests::{at, observed, pod, set, slurm},
     };
     use keelson_runtime::{Key, apply};
@@ -214,9 +214,9 @@ mod tests {
         worker.machine = Some("machine".into());
         let node = worker.node.clone();
         let mut seen = observed(set(2), vec![worker], slurm(&["IDLE"]));
-        let machine = MachineFacts {
+        let machine = KubeNodeFacts {
             cordoned: true,
-            ..MachineFacts::default()
+            ..KubeNodeFacts::default()
         };
         seen.machines.insert("machine".into(), machine);
         let plan = Plan {

@@ -23,7 +23,7 @@ pub struct Observed {
     pub pods: Vec<PodFacts>,
     pub slurm: Slurm,
     /// Kubernetes nodes by name.
-    pub machines: BTreeMap<String, MachineFacts>,
+    pub machines: BTreeMap<String, KubeNodeFacts>,
     /// Names of nodes that workers of other NodeSets of the same cluster have, with the pod.
     pub taken: BTreeMap<NodeName, String>,
     pub now: Timestamp,
@@ -48,7 +48,7 @@ impl Observed {
 pub fn desired(
     mode: ScalingMode,
     replicas: u32,
-    machines: &BTreeMap<String, MachineFacts>,
+    machines: &BTreeMap<String, KubeNodeFacts>,
     pods: &[PodFacts],
     taken: &BTreeMap<NodeName, String>,
 ) -> usize {
@@ -290,7 +290,7 @@ impl Cause {
 
 /// One Kubernetes node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MachineFacts {
+pub struct KubeNodeFacts {
     pub cordoned: bool,
     /// Drain reason that a person or a node condition gives while it is cordoned.
     pub cordon_reason: Option<String>,
@@ -445,7 +445,7 @@ pub struct PodId {
 impl Plan {
     /// Has everything looked at again after this time at the latest.
     pub fn look_within(&mut self, time: Duration) {
-        self.look_again = Some(self.look_again.map_or(time, |known| known.min(time)));
+        self.requeue_after = Some(self.requeue_after.map_or(time, |known| known.min(time)));
     }
 }
 
@@ -488,7 +488,7 @@ pub struct Plan {
     /// Records of workers that are gone, and why they stay.
     pub kept: Vec<KeptRecord>,
     /// When to look again although nothing changes.
-    pub look_again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 /// A record in Slurm that no worker serves and that is not deleted yet.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     conditions::Finding,
-    pod_trouble,
+    pod_diagnosis,
     problem::Problem,
     slurm::facts::{JobReading, NodeName, Slurm},
 };
@@ -242,7 +242,7 @@ pub fn troubled(observed: &Observed) -> Option<Problem> {
         .pods
         .iter()
         .filter_map(|pod| Some((pod.name.clone(), pod.trouble.clone()?)));
-    pod_trouble::one_of(troubled.collect())
+    pod_diagnosis::one_of(troubled.collect())
 }
 
 /// Nodes that Slurm still knows by what a former worker told.
@@ -271,7 +271,7 @@ mod tests {
         },
         *,
     };
-    use crate::conditions::Holds;
+    use crate::conditions::ConditionStatus;
 
     fn ends(ordinal: u32) -> PodFacts {
         PodFacts {
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    fn told(observed: &Observed) -> [(Holds, &'static str, String); 3] {
+    fn told(observed: &Observed) -> [(ConditionStatus, &'static str, String); 3] {
         let all = findings(observed, &[], &Plan::default(), &Acted::default(), None);
         let all: Vec<_> = all
             .into_iter()
@@ -300,8 +300,11 @@ mod tests {
         let [ready, _, degraded] = told(&facts);
         let why = "pod w-1 (and 1 more): container slurmd ended";
         let workers = format!("1 of 3 workers available; {why}");
-        assert_eq!(ready, (Holds::No, reason::STARTING, workers));
-        assert_eq!(degraded, (Holds::Yes, reason::DAEMON_ENDED, why.to_owned()));
+        assert_eq!(ready, (ConditionStatus::No, reason::STARTING, workers));
+        assert_eq!(
+            degraded,
+            (ConditionStatus::Yes, reason::DAEMON_ENDED, why.to_owned())
+        );
     }
 
     #[test]
@@ -312,8 +315,8 @@ mod tests {
         }
         let [_, progressing, degraded] = told(&observed(set(3), vec![pod(2), pod(1), pod(0)], slurm));
         let message = "2 workers take no new jobs: w-1 (bad disk), w-2".to_owned();
-        assert_eq!(progressing, (Holds::No, reason::DRAINED, message));
-        assert_eq!(degraded.0, Holds::No);
+        assert_eq!(progressing, (ConditionStatus::No, reason::DRAINED, message));
+        assert_eq!(degraded.0, ConditionStatus::No);
     }
 
     fn old(ordinal: u32) -> PodFacts {
@@ -359,9 +362,9 @@ mod tests {
         let states = || slurm(&["IDLE", "IDLE", "IDLE"]);
         let [ready, progressing, _] = told(&observed(set(3), vec![old(0), old(1), starting(2)], states()));
         let workers = |count| format!("{count} of 3 workers available");
-        assert_eq!(ready, (Holds::Yes, reason::ROLLING_OUT, workers(2)));
+        assert_eq!(ready, (ConditionStatus::Yes, reason::ROLLING_OUT, workers(2)));
         let updated = "1 of 3 workers updated".to_owned();
-        assert_eq!(progressing, (Holds::Yes, reason::ROLLING_OUT, updated));
+        assert_eq!(progressing, (ConditionStatus::Yes, reason::ROLLING_OUT, updated));
 
         let [ready, ..] = told(&observed(
             set(3),
@@ -370,18 +373,18 @@ mod tests {
         ));
         assert_eq!(
             ready,
-            (Holds::No, reason::STARTING, workers(1)),
+            (ConditionStatus::No, reason::STARTING, workers(1)),
             "beyond the budget"
         );
         let [ready, ..] = told(&observed(set(3), vec![pod(0), pod(1), starting(2)], states()));
         assert_eq!(
             ready,
-            (Holds::No, reason::STARTING, workers(2)),
+            (ConditionStatus::No, reason::STARTING, workers(2)),
             "nothing is rolled out"
         );
         let down = slurm(&["IDLE", "DOWN+NOT_RESPONDING", "IDLE"]);
         let [ready, ..] = told(&observed(set(3), vec![old(0), old(1), starting(2)], down));
-        assert_eq!(ready.0, Holds::No, "one starts and one is down");
+        assert_eq!(ready.0, ConditionStatus::No, "one starts and one is down");
     }
 
     #[test]
@@ -400,8 +403,11 @@ mod tests {
             nodes.get_mut(&"w-1".into()).unwrap().reason = "Not responding".to_owned();
         }
         let [ready, _, degraded] = told(&observed(set(3), vec![pod(0), pod(1), pod(2)], slurm));
-        assert_eq!((ready.0, ready.1), (Holds::No, reason::NODES_DOWN));
-        assert_eq!((degraded.0, degraded.1), (Holds::Yes, reason::NODES_DOWN));
+        assert_eq!((ready.0, ready.1), (ConditionStatus::No, reason::NODES_DOWN));
+        assert_eq!(
+            (degraded.0, degraded.1),
+            (ConditionStatus::Yes, reason::NODES_DOWN)
+        );
         let words = "2 workers are out of service in Slurm, such as w-1 (DOWN, reason: Not responding)";
         assert!(degraded.2.starts_with(words), "{}", degraded.2);
     }

@@ -5,13 +5,13 @@
 mod act;
 mod build;
 mod claims;
+pub(crate) mod derive_facts;
 mod error;
 mod events;
 mod facts;
 mod findings;
 mod observe;
 mod partition;
-pub(crate) mod perceive;
 mod placement;
 mod plan;
 mod reservation;
@@ -37,8 +37,8 @@ use serde_json::json;
 pub use error::Error;
 
 use crate::{
-    anchor, children::metadata::shared_by, conditions, context::Context, pod_trouble, problem::Problem,
-    written::apply_child,
+    anchor, apply_child::apply_child, children::metadata::shared_by, conditions, context::Context,
+    pod_diagnosis, problem::Problem,
 };
 
 pub const MANAGER: &str = "slurm-operator/nodeset";
@@ -52,7 +52,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     let deleting = nodeset.metadata.deletion_timestamp.is_some();
     let read = observe::read(&context, Arc::clone(&nodeset)).await?;
-    let orphaning = perceive::is_orphaning(&nodeset, &read.revisions);
+    let orphaning = derive_facts::is_orphaning(&nodeset, &read.revisions);
     let held = !orphaning && (!deleting || !read.pods.is_empty());
     if deleting && !held && !orphaning {
         prune_last_records(&context, &writer, &read).await;
@@ -107,7 +107,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
             before.collision_count,
         ),
     };
-    let worker = perceive::Worker {
+    let worker = derive_facts::Worker {
         revision: &revision,
         equal: &equal,
         same_node: &same_node,
@@ -117,7 +117,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let now = context.clock.now();
     let propagated = &context.settings.propagated_node_conditions;
     let slurm = context.mirrors.slurm(&controller_key);
-    let mut observed = perceive::perceive(&read, &worker, slurm, propagated, now);
+    let mut observed = derive_facts::derive_facts(&read, &worker, slurm, propagated, now);
     observed.set.places_nodes = context.mirrors.places_nodes(&controller_key);
     if plan::needs_jobs(&observed) {
         observed.slurm = observed
@@ -164,7 +164,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
             problem.reason
         };
         let before = nodeset.status.clone().unwrap_or_default().conditions;
-        if !conditions::say(&before, problem.reason, &problem.message) {
+        if !conditions::already_reported(&before, problem.reason, &problem.message) {
             context
                 .events
                 .warning(nodeset.as_ref(), reason, problem.message.clone());
@@ -181,8 +181,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     write_status(&context, &writer, &nodeset, &seen).await?;
     shared.map_err(Error::Apply)?;
-    let look_again = pod_trouble::look_again(&read.pods, now);
-    next(&plan, acted, window.failure).map(|requeue| requeue.or_within(look_again))
+    let requeue_after = pod_diagnosis::requeue_after(&read.pods, now);
+    next(&plan, acted, window.failure).map(|requeue| requeue.or_within(requeue_after))
 }
 
 /// When to look again.
@@ -199,14 +199,14 @@ fn next(plan: &facts::Plan, acted: act::Acted, window: Option<Error>) -> Result<
     if !plan.waits.is_empty() {
         // A newer reading may confirm what is known without a change that would trigger us. That look tries the window
         // again too, which is no reason to let leaving workers wait longer.
-        let soon = plan.look_again.map_or(RECHECK, |look| look.min(RECHECK));
+        let soon = plan.requeue_after.map_or(RECHECK, |look| look.min(RECHECK));
         return Ok(Requeue::After(soon));
     }
     if let Some(failure) = window {
         return Err(failure);
     }
     let again = (!refused.is_empty()).then_some(AFTER_REFUSAL);
-    let look = plan.look_again.map_or(Requeue::OnChange, Requeue::After);
+    let look = plan.requeue_after.map_or(Requeue::OnChange, Requeue::After);
     Ok(look.or_within(again))
 }
 
@@ -230,14 +230,14 @@ async fn prune_last_records(context: &Context, writer: &Writer, read: &observe::
         return;
     };
     let none = BTreeSet::new();
-    let worker = perceive::Worker {
+    let worker = derive_facts::Worker {
         revision: "",
         equal: &none,
         same_node: &none,
         pod_spec: None,
     };
     let slurm = context.mirrors.slurm(&controller_key);
-    let mut observed = perceive::perceive(read, &worker, slurm, &[], context.clock.now());
+    let mut observed = derive_facts::derive_facts(read, &worker, slurm, &[], context.clock.now());
     if plan::leftovers(&observed).next().is_none() {
         return;
     }
@@ -271,7 +271,7 @@ async fn record(
         .pods
         .iter()
         .filter_map(|pod| pod.labels().get(label::REVISION_HASH).cloned())
-        .chain(perceive::records(&read.nodeset).into_values())
+        .chain(derive_facts::records(&read.nodeset).into_values())
         .collect();
     let history = revision::settle(&read.nodeset, &template.inputs, &read.revisions, &in_use);
     let revisions = &context.caches.revisions;
@@ -289,7 +289,7 @@ async fn record(
     let expired = history
         .expired
         .iter()
-        .filter(|_| perceive::paused(&read.nodeset).is_none());
+        .filter(|_| derive_facts::paused(&read.nodeset).is_none());
     for expired in expired {
         writer.delete(expired.as_ref()).await.map_err(Error::Revision)?;
         revisions.remove(expired.as_ref());
@@ -356,7 +356,7 @@ async fn write_status(
     let status = status::compute(nodeset, seen);
     let before = nodeset.status.clone().unwrap_or_default().conditions;
     let troubled = findings::troubled(seen.observed);
-    context.tell_trouble(nodeset.as_ref(), troubled, &before, &status.conditions);
+    context.report_pod_problem(nodeset.as_ref(), troubled, &before, &status.conditions);
     let written = writer
         .apply_status(nodeset.as_ref(), &json!(nodeset.status), &json!(status))
         .await

@@ -15,7 +15,7 @@ use keelson_runtime::{
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
-use super::{claims, perceive};
+use super::{claims, derive_facts};
 use crate::{
     caches::{CONTROLLER, ORPHAN, OWNER, owned_by_value},
     context::Context,
@@ -23,7 +23,7 @@ use crate::{
     keys,
 };
 
-/// What was read. `perceive` turns it into facts.
+/// What was read. `derive_facts` turns it into facts.
 #[derive(Debug, Clone)]
 pub struct Read {
     pub nodeset: Arc<NodeSet>,
@@ -94,7 +94,7 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
     pods.extend(
         orphans
             .into_iter()
-            .filter(|pod| perceive::is_one_of(&nodeset, pod)),
+            .filter(|pod| derive_facts::is_one_of(&nodeset, pod)),
     );
     let nodes = match nodeset.spec.scaling_mode {
         ScalingMode::DaemonSet => caches
@@ -105,8 +105,8 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
             .collect(),
         ScalingMode::StatefulSet => pods
             .iter()
-            .filter_map(|pod| perceive::target(pod))
-            .chain(perceive::pins(&nodeset).into_values())
+            .filter_map(|pod| derive_facts::target(pod))
+            .chain(derive_facts::pins(&nodeset).into_values())
             .filter_map(|name| Some((name.clone(), caches.nodes.get(&Key::new("", name))?)))
             .collect(),
     };
@@ -124,11 +124,11 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
     };
     let claims = pods
         .iter()
-        .flat_map(|pod| claims::names(&nodeset, &perceive::identity(&nodeset, pod)))
+        .flat_map(|pod| claims::names(&nodeset, &derive_facts::identity(&nodeset, pod)))
         .filter_map(|name| Some((name.clone(), caches.claims.get(&here(&name))?)))
         .collect();
     let prefix = nodeset.pod_generate_name();
-    let mut revisions = if perceive::is_deletion_undecided(&nodeset, &pods) {
+    let mut revisions = if derive_facts::is_deletion_undecided(&nodeset, &pods) {
         revisions_now(&context.client, &nodeset).await?
     } else {
         caches.revisions.all()

@@ -120,7 +120,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::conditions::Holds;
+    use crate::conditions::ConditionStatus;
 
     #[rstest]
     #[case::as_specified(json!({ "enabled": true, "config": "MaxTime=60" }), "PartitionName=cpu Nodes=cpu MaxTime=60", true)]
@@ -172,7 +172,7 @@ mod tests {
         };
         let found = with_partition(findings(), Some(&problem));
         let told: Vec<_> = found.iter().map(|found| (found.holds, found.reason)).collect();
-        let holds = |reason: &str| Holds::from(reason != reason::AS_SPECIFIED);
+        let holds = |reason: &str| ConditionStatus::from(reason != reason::AS_SPECIFIED);
         assert_eq!(
             told,
             [(holds(progressing), progressing), (holds(degraded), degraded)]

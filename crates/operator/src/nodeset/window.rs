@@ -15,7 +15,7 @@ use super::{
     reservation::{self, Change, Verdict, Window},
 };
 use crate::{
-    conditions::{Finding, Holds},
+    conditions::{ConditionStatus, Finding},
     context::Context,
     slurm::facts::Slurm,
 };
@@ -103,7 +103,7 @@ fn judged(scheduled: bool, name: &str, answer: Result<Verdict, slurm_rest::Error
             } else {
                 reason::RESERVATION_NOT_EXISTS
             };
-            (Holds::from(exists), why, message, None)
+            (ConditionStatus::from(exists), why, message, None)
         }
         // A call that fails may have been carried out all the same.
         Err(source) => {
@@ -112,7 +112,7 @@ fn judged(scheduled: bool, name: &str, answer: Result<Verdict, slurm_rest::Error
                 source: Box::new(source),
             };
             (
-                Holds::Unknown,
+                ConditionStatus::Unknown,
                 failure.reason(),
                 format!("{}; it is tried again", chain(&failure)),
                 Some(failure),
@@ -224,7 +224,7 @@ mod tests {
         let finding = finding.unwrap();
         assert_eq!(
             (finding.holds, finding.reason),
-            (Holds::Unknown, "ReservationFailed")
+            (ConditionStatus::Unknown, "ReservationFailed")
         );
         for part in ["SlurmOperatorMaint-cpu", "scheduledUpdate", "cpu-7", "again"] {
             assert!(finding.message.contains(part), "{}", finding.message);
@@ -244,7 +244,7 @@ mod tests {
             };
             let kept = judged(true, "x", Ok(verdict));
             assert!(kept.failure.is_none());
-            assert_eq!(kept.finding.unwrap().holds, Holds::from(exists));
+            assert_eq!(kept.finding.unwrap().holds, ConditionStatus::from(exists));
         }
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use keelson_runtime::apply::{self, Writer};
 
 use super::{build::Children, observe::Live};
-use crate::{context::Context, written::apply_child};
+use crate::{apply_child::apply_child, context::Context};
 
 pub async fn apply(
     context: &Context,

@@ -24,7 +24,7 @@ use crate::{
     anchor,
     caches::{CONTROLLER, sibling},
     context::Context,
-    pod_template, pod_trouble,
+    pod_diagnosis, pod_template,
     problem::Problem,
     teardown::Teardown,
 };
@@ -76,10 +76,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let status = status::compute(&observed, problem.as_ref(), &teardown, now);
     let before = restapi.status.clone().unwrap_or_default().conditions;
     if let Err(problem) = &built {
-        context.tell_problem(restapi.as_ref(), problem.clone(), &before);
+        context.report_problem(restapi.as_ref(), problem.clone(), &before);
     }
-    let trouble = pod_trouble::among(&observed.live.pods, now);
-    context.tell_trouble(restapi.as_ref(), trouble, &before, &status.conditions);
+    let trouble = pod_diagnosis::among(&observed.live.pods, now);
+    context.report_pod_problem(restapi.as_ref(), trouble, &before, &status.conditions);
     let written = writer
         .apply_status(restapi.as_ref(), &json!(restapi.status), &json!(status))
         .await
@@ -87,8 +87,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if let Some(written) = written {
         context.caches.restapis.upsert(written);
     }
-    let look_again = pod_trouble::look_again(&observed.live.pods, now);
-    applied.map(|()| Requeue::OnChange.or_within(look_again))
+    let requeue_after = pod_diagnosis::requeue_after(&observed.live.pods, now);
+    applied.map(|()| Requeue::OnChange.or_within(requeue_after))
 }
 
 /// The children. Pods that run keep the name of slurm.key that they have; where they are replaced anyway, it is made as for new

@@ -6,7 +6,7 @@ use keelson_api::{RestApiStatus, status::Endpoint, well_known::app};
 use super::observe::Observed;
 use crate::{
     conditions::{self, Finding},
-    pod_trouble,
+    pod_diagnosis,
     problem::Problem,
     teardown::Teardown,
     workload::Workload,
@@ -27,7 +27,7 @@ pub fn compute(
         vec![
             workload.readiness(app::SLURMRESTD, restapi.spec.replicas, &live.pods, now),
             workload.progress(app::SLURMRESTD, restapi.spec.replicas),
-            Finding::degraded(pod_trouble::among(&live.pods, now)),
+            Finding::degraded(pod_diagnosis::among(&live.pods, now)),
         ]
     };
     findings.extend(teardown.finding());

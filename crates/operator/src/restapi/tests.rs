@@ -21,7 +21,7 @@ use super::{
     status, validate,
 };
 
-use crate::{conditions::tests::shown, pod_trouble::tests::crashing, teardown::Teardown};
+use crate::{conditions::tests::shown, pod_diagnosis::tests::crashing, teardown::Teardown};
 
 fn observed(spec: Value, controller: Value) -> Observed {
     let mut restapi = json!({

@@ -5,7 +5,7 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
 };
-use slurm_rest::{OnCall, call::Kind};
+use slurm_rest::{OnCall, endpoint::Kind};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {

@@ -1,5 +1,7 @@
 //! The small HTTP servers: health for probes, metrics for Prometheus.
 
+pub mod metrics;
+
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
@@ -9,7 +11,7 @@ use rustls::{ServerConfig, crypto::aws_lc_rs, pki_types::PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::{health::Health, metrics::Metrics, scrape};
+use crate::{health::Health, metrics::Metrics};
 
 /// How long requests that are under way get to end.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
@@ -72,7 +74,7 @@ async fn ready(State(health): State<Health>) -> (StatusCode, String) {
 
 /// Serves `/metrics` to everyone.
 pub async fn metrics(address: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), Error> {
-    serve(address, scrape::open(metrics), stop).await
+    serve(address, metrics::open(metrics), stop).await
 }
 
 /// Serves `/metrics` over TLS to those whom the cluster lets read it. The certificate is made at the start and signed by
@@ -94,7 +96,7 @@ pub async fn metrics_guarded(
     }));
     axum_server::bind_rustls(address, config)
         .handle(handle)
-        .serve(scrape::guarded(metrics, client).into_make_service())
+        .serve(metrics::guarded(metrics, client).into_make_service())
         .await
         .map_err(|source| Error::Serve { address, source })
 }

@@ -9,31 +9,31 @@ pub use records::{Account, Association, Cluster, Qos, Tres, User};
 use requests::{AccountRequest, ClusterRequest, QosRequest, UserRequest};
 pub use requests::{NewAccount, NewQos, NewUser};
 
-use crate::answer::{Body, Missing};
-use crate::call::{self, Call};
-use crate::client::{Ask, Client, Reply};
+use crate::client::{Client, Reply, Request};
 use crate::control::Ping;
+use crate::endpoint::{self, Endpoint};
 use crate::error::Error;
+use crate::response::{Body, Missing};
 use crate::value::RawWords;
 
 /// A body of each call that sends one, for the test of their fields.
-pub(crate) fn written() -> Vec<(Call, serde_json::Value)> {
+pub(crate) fn written() -> Vec<(Endpoint, serde_json::Value)> {
     let body = |body: serde_json::Result<serde_json::Value>| body.unwrap_or_default();
     vec![
         (
-            call::CLUSTERS_ADD,
+            endpoint::CLUSTERS_ADD,
             body(serde_json::to_value(ClusterRequest::new("c"))),
         ),
         (
-            call::ACCOUNTS_ADD,
+            endpoint::ACCOUNTS_ADD,
             body(serde_json::to_value(AccountRequest::from(&NewAccount::default()))),
         ),
         (
-            call::USERS_ADD,
+            endpoint::USERS_ADD,
             body(serde_json::to_value(UserRequest::from(&NewUser::default()))),
         ),
         (
-            call::QOS_ADD,
+            endpoint::QOS_ADD,
             body(serde_json::to_value(QosRequest::from(&NewQos::default()))),
         ),
     ]
@@ -56,8 +56,8 @@ impl Body for Removed {
 }
 
 /// A request about one user in one account of one cluster.
-fn in_account<'a>(call: &'a Call, user: &NewUser) -> Ask<'a> {
-    Ask::new(call)
+fn in_account<'a>(call: &'a Endpoint, user: &NewUser) -> Request<'a> {
+    Request::new(call)
         .query("user", &user.name)
         .query("account", &user.account)
         .query("cluster", &user.cluster)
@@ -66,51 +66,51 @@ fn in_account<'a>(call: &'a Call, user: &NewUser) -> Ask<'a> {
 impl Client {
     /// The accounting daemons, and whether each answers. From v0.0.42 on.
     pub async fn ping_accounting(&self) -> Result<Vec<Ping>, Error> {
-        self.items(Ask::new(&call::DBD_PING)).await
+        self.items(Request::new(&endpoint::DBD_PING)).await
     }
 
     /// The clusters that account here.
     pub async fn clusters(&self) -> Result<Vec<Cluster>, Error> {
-        self.items(Ask::new(&call::CLUSTERS)).await
+        self.items(Request::new(&endpoint::CLUSTERS)).await
     }
 
     /// Makes a cluster known before its controller registers.
     pub async fn add_cluster(&self, name: &str) -> Result<(), Error> {
-        self.execute::<()>(Ask::new(&call::CLUSTERS_ADD).body(&ClusterRequest::new(name))?)
+        self.execute::<()>(Request::new(&endpoint::CLUSTERS_ADD).body(&ClusterRequest::new(name))?)
             .await
             .map(drop)
     }
 
     /// Forgets a cluster and all that was accounted to it.
     pub async fn delete_cluster(&self, name: &str) -> Result<(), Error> {
-        self.remove(&call::CLUSTER_DELETE, name, "cluster").await
+        self.remove(&endpoint::CLUSTER_DELETE, name, "cluster").await
     }
 
     /// The accounts.
     pub async fn accounts(&self) -> Result<Vec<Account>, Error> {
-        self.items(Ask::new(&call::ACCOUNTS)).await
+        self.items(Request::new(&endpoint::ACCOUNTS)).await
     }
 
     /// Makes an account on a cluster.
     pub async fn add_account(&self, account: &NewAccount) -> Result<(), Error> {
-        self.execute::<()>(Ask::new(&call::ACCOUNTS_ADD).body(&AccountRequest::from(account))?)
+        self.execute::<()>(Request::new(&endpoint::ACCOUNTS_ADD).body(&AccountRequest::from(account))?)
             .await
             .map(drop)
     }
 
     /// Deletes an account.
     pub async fn delete_account(&self, name: &str) -> Result<(), Error> {
-        self.remove(&call::ACCOUNT_DELETE, name, "account").await
+        self.remove(&endpoint::ACCOUNT_DELETE, name, "account").await
     }
 
     /// The users.
     pub async fn users(&self) -> Result<Vec<User>, Error> {
-        self.items(Ask::new(&call::USERS)).await
+        self.items(Request::new(&endpoint::USERS)).await
     }
 
     /// Lets a user into an account. One who is in already stays in.
     pub async fn add_user(&self, user: &NewUser) -> Result<(), Error> {
-        let ask = Ask::new(&call::USERS_ADD).body(&UserRequest::from(user))?;
+        let ask = Request::new(&endpoint::USERS_ADD).body(&UserRequest::from(user))?;
         if let Reply::Body { .. } = self.execute::<()>(ask).await? {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Client {
                 .all(|(theirs, ours)| theirs.eq_ignore_ascii_case(ours))
         };
         if self
-            .items(in_account(&call::ASSOCIATIONS, user))
+            .items(in_account(&endpoint::ASSOCIATIONS, user))
             .await?
             .iter()
             .any(there)
@@ -141,12 +141,12 @@ impl Client {
 
     /// Deletes a user.
     pub async fn delete_user(&self, name: &str) -> Result<(), Error> {
-        self.remove(&call::USER_DELETE, name, "user").await
+        self.remove(&endpoint::USER_DELETE, name, "user").await
     }
 
     /// The associations.
     pub async fn associations(&self) -> Result<Vec<Association>, Error> {
-        self.items(Ask::new(&call::ASSOCIATIONS)).await
+        self.items(Request::new(&endpoint::ASSOCIATIONS)).await
     }
 
     /// Takes a user out of an account of a cluster.
@@ -157,38 +157,38 @@ impl Client {
             cluster,
         } = user;
         let what = format!("{name} in {account} on {cluster}");
-        self.removed(in_account(&call::ASSOCIATIONS_DELETE, user), &what)
+        self.removed(in_account(&endpoint::ASSOCIATIONS_DELETE, user), &what)
             .await
     }
 
     /// The qualities of service.
     pub async fn qos(&self) -> Result<Vec<Qos>, Error> {
-        self.items(Ask::new(&call::QOS)).await
+        self.items(Request::new(&endpoint::QOS)).await
     }
 
     /// Makes a quality of service, or changes it if it is there.
     pub async fn add_qos(&self, qos: &NewQos) -> Result<(), Error> {
-        self.execute::<()>(Ask::new(&call::QOS_ADD).body(&QosRequest::from(qos))?)
+        self.execute::<()>(Request::new(&endpoint::QOS_ADD).body(&QosRequest::from(qos))?)
             .await
             .map(drop)
     }
 
     /// Deletes a quality of service.
     pub async fn delete_qos(&self, name: &str) -> Result<(), Error> {
-        self.remove(&call::QOS_DELETE, name, "QOS").await
+        self.remove(&endpoint::QOS_DELETE, name, "QOS").await
     }
 
     /// What is counted.
     pub async fn tres(&self) -> Result<Vec<Tres>, Error> {
-        self.items(Ask::new(&call::TRES)).await
+        self.items(Request::new(&endpoint::TRES)).await
     }
 
-    async fn remove(&self, call: &Call, name: &str, kind: &str) -> Result<(), Error> {
-        self.removed(Ask::new(call).about(name), &format!("{kind} {name}"))
+    async fn remove(&self, call: &Endpoint, name: &str, kind: &str) -> Result<(), Error> {
+        self.removed(Request::new(call).about(name), &format!("{kind} {name}"))
             .await
     }
 
-    async fn removed(&self, ask: Ask<'_>, what: &str) -> Result<(), Error> {
+    async fn removed(&self, ask: Request<'_>, what: &str) -> Result<(), Error> {
         let missing = Missing { what, numbers: &[] };
         match self.execute::<Removed>(ask).await? {
             Reply::Body {

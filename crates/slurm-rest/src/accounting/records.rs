@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::answer::Item;
+use crate::response::Item;
 use crate::value::{NoVal, RawWords, Strings, Switch, Text, Words};
 
 /// A cluster that accounts here.

@@ -1,6 +1,6 @@
 //! The client: how it is made, and which version it speaks with its server.
 
-mod ask;
+mod request;
 mod send;
 
 use std::fmt;
@@ -13,13 +13,13 @@ use secrecy::SecretString;
 use tokio::sync::Mutex;
 use url::Url;
 
-pub(crate) use ask::{Ask, Reply};
+pub(crate) use request::{Reply, Request};
 pub(crate) use send::unsupported;
 use send::{Failure, final_error, plain_failure};
 
-use crate::answer::unreadable;
-use crate::call::{Kind, OPENAPI};
+use crate::endpoint::{Kind, OPENAPI};
 use crate::error::Error;
+use crate::response::unreadable;
 use crate::token::Signer;
 use crate::version::{Document, Served, Version};
 
@@ -240,7 +240,7 @@ impl Client {
     }
 
     async fn read_document(&self) -> Result<Document, Error> {
-        let ask = Ask::new(&OPENAPI);
+        let ask = Request::new(&OPENAPI);
         let url = ask.url(&self.inner.endpoint, "")?;
         let read = self.authorised(&ask, &url, |status, bytes| match status.as_u16() {
             200 => serde_json::from_slice(&bytes).map_err(|error| {

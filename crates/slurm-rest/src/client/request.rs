@@ -6,24 +6,24 @@ use jiff::Timestamp;
 use serde::Serialize;
 use url::Url;
 
-use crate::answer::Missing;
-use crate::call::Call;
+use crate::endpoint::Endpoint;
 use crate::error::{Complaint, Error};
+use crate::response::Missing;
 
 const UPDATE_TIME: &str = "update_time";
 
 /// A request before it is addressed.
 #[derive(Clone)]
-pub(crate) struct Ask<'a> {
-    pub(super) call: &'a Call,
+pub(crate) struct Request<'a> {
+    pub(super) call: &'a Endpoint,
     pub(super) parameter: Option<&'a str>,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) body: Option<Vec<u8>>,
     pub(super) missing: Missing<'a>,
 }
 
-impl<'a> Ask<'a> {
-    pub(crate) fn new(call: &'a Call) -> Self {
+impl<'a> Request<'a> {
+    pub(crate) fn new(call: &'a Endpoint) -> Self {
         Self {
             call,
             parameter: None,

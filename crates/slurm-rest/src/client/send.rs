@@ -8,10 +8,10 @@ use reqwest::{Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Ask, Client, Credentials, MAX_OBJECT, Reply, chain};
-use crate::answer::{Body, Missing, Verdict, decode, judge};
-use crate::call::{Call, Kind};
+use super::{Client, Credentials, MAX_OBJECT, Reply, Request, chain};
+use crate::endpoint::{Endpoint, Kind};
 use crate::error::{Complaint, Error, Peer};
+use crate::response::{Body, Missing, Verdict, decode, judge};
 use crate::version::Served;
 
 const TOKEN_HEADER: &str = "X-SLURM-USER-TOKEN";
@@ -38,7 +38,7 @@ impl From<Verdict> for Failure {
 
 impl Client {
     /// Carries a request out, within its deadline.
-    pub(crate) async fn execute<B: Body>(&self, ask: Ask<'_>) -> Result<Reply<B>, Error> {
+    pub(crate) async fn execute<B: Body>(&self, ask: Request<'_>) -> Result<Reply<B>, Error> {
         let limit = self.inner.deadlines.of(ask.call.kind);
         let mut last = None;
         let replied = tokio::time::timeout(limit, self.persist(&ask, &mut last)).await;
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// Repeats a read while the way is broken.
-    async fn persist<B: Body>(&self, ask: &Ask<'_>, last: &mut Option<Error>) -> Result<Reply<B>, Error> {
+    async fn persist<B: Body>(&self, ask: &Request<'_>, last: &mut Option<Error>) -> Result<Reply<B>, Error> {
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(100))
             .with_max_delay(Duration::from_secs(2))
@@ -69,7 +69,7 @@ impl Client {
     }
 
     /// Sends in the version that was agreed on, and agrees anew where the server does not know the path.
-    async fn negotiated<B: Body>(&self, ask: &Ask<'_>) -> Result<Reply<B>, Error> {
+    async fn negotiated<B: Body>(&self, ask: &Request<'_>) -> Result<Reply<B>, Error> {
         let served = self.served_now().await?;
         match self.attempt(&served, ask).await {
             Err(Failure::UnknownPath) => {
@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    async fn attempt<B: Body>(&self, served: &Served, ask: &Ask<'_>) -> Result<Reply<B>, Failure> {
+    async fn attempt<B: Body>(&self, served: &Served, ask: &Request<'_>) -> Result<Reply<B>, Failure> {
         if !served.offers(ask.call) {
             return Err(Failure::Final(unsupported(ask.call.path, served)));
         }
@@ -125,7 +125,7 @@ impl Client {
     /// write may go through this as well.
     pub(super) async fn authorised<T>(
         &self,
-        ask: &Ask<'_>,
+        ask: &Request<'_>,
         url: &Url,
         read: impl Fn(StatusCode, Vec<u8>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
@@ -166,7 +166,7 @@ impl Client {
 
     async fn transmit(
         &self,
-        ask: &Ask<'_>,
+        ask: &Request<'_>,
         url: &Url,
         token: &SecretString,
     ) -> Result<(StatusCode, Vec<u8>), Failure> {
@@ -209,7 +209,7 @@ impl Client {
     }
 
     /// Reads a body into one buffer: lists are tens of megabytes, and two copies would be too many.
-    async fn read_body(&self, call: &Call, mut response: Response) -> Result<Vec<u8>, BodyError> {
+    async fn read_body(&self, call: &Endpoint, mut response: Response) -> Result<Vec<u8>, BodyError> {
         let most = match call.kind {
             Kind::List => self.inner.max_answer,
             Kind::Read | Kind::Write => self.inner.max_answer.min(MAX_OBJECT),
@@ -243,7 +243,7 @@ enum BodyError {
 }
 
 /// An answer that is no JSON: slurmrestd did not get as far as asking Slurm, or it is not slurmrestd. Its text is not quoted.
-pub(super) fn plain_failure(call: &Call, status: StatusCode) -> Failure {
+pub(super) fn plain_failure(call: &Endpoint, status: StatusCode) -> Failure {
     if status == StatusCode::NOT_FOUND {
         return Failure::UnknownPath;
     }

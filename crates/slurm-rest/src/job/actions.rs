@@ -6,10 +6,10 @@ use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
 
 use super::UNKNOWN_JOB;
-use crate::answer::{Body, Missing};
-use crate::call;
-use crate::client::{Ask, Client, Reply};
+use crate::client::{Client, Reply, Request};
+use crate::endpoint;
 use crate::error::{Complaint, Error};
+use crate::response::{Body, Missing};
 use crate::value::{NoVal, Text};
 
 /// The signal that ends a job.
@@ -154,7 +154,7 @@ impl Client {
     /// Submits a batch job and tells its number.
     pub async fn submit_job(&self, job: &JobSubmit) -> Result<u64, Error> {
         let reply = self
-            .execute::<Submitted>(Ask::new(&call::JOB_SUBMIT).body(&Submission { job })?)
+            .execute::<Submitted>(Request::new(&endpoint::JOB_SUBMIT).body(&Submission { job })?)
             .await?;
         let number = if let Reply::Body { body, .. } = reply {
             body.job_id.number()
@@ -163,7 +163,7 @@ impl Client {
         };
         let nothing = || "the answer names no job".to_owned();
         number.ok_or_else(|| Error::Protocol {
-            call: call::JOB_SUBMIT.path.to_owned(),
+            call: endpoint::JOB_SUBMIT.path.to_owned(),
             message: nothing(),
         })
     }
@@ -175,7 +175,7 @@ impl Client {
         // Without one Slurm ends the job.
         if signal.trim().is_empty() {
             return Err(Error::Request {
-                what: call::JOB_SIGNAL.path.to_owned(),
+                what: endpoint::JOB_SIGNAL.path.to_owned(),
                 message: "there is no signal".into(),
             });
         }
@@ -184,7 +184,7 @@ impl Client {
             what: &what,
             numbers: &UNKNOWN_JOB,
         };
-        let ask = Ask::new(&call::JOB_SIGNAL)
+        let ask = Request::new(&endpoint::JOB_SIGNAL)
             .about(address)
             .query("signal", signal)
             .missing(missing);
@@ -229,7 +229,7 @@ impl Client {
                 .collect(),
         };
         match self
-            .execute::<Statuses>(Ask::new(&call::JOBS_REQUEUE).body(&request)?)
+            .execute::<Statuses>(Request::new(&endpoint::JOBS_REQUEUE).body(&request)?)
             .await
         {
             Ok(Reply::Body { body, .. }) => Ok(body.0.into_iter().collect()),
@@ -256,7 +256,7 @@ fn job_of(description: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::decode;
+    use crate::response::decode;
     use pretty_assertions::assert_eq;
     use serde_json::json;
 
@@ -266,7 +266,7 @@ mod tests {
             {"step_id": "999", "error": {"string": "Invalid job id specified", "code": 2017}},
             {"step_id": "1", "error": {"string": "", "code": 0}}
         ]});
-        let statuses = decode::<Statuses>(&call::JOB_SIGNAL, json.to_string().as_bytes())
+        let statuses = decode::<Statuses>(&endpoint::JOB_SIGNAL, json.to_string().as_bytes())
             .unwrap()
             .body
             .0;

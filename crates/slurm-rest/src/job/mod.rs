@@ -7,10 +7,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::answer::{Item, Listing, Missing, decode};
-use crate::call;
-use crate::client::{Ask, Client, MOST_LISTED_JOBS, Reply};
+use crate::client::{Client, MOST_LISTED_JOBS, Reply, Request};
+use crate::endpoint;
 use crate::error::Error;
+use crate::response::{Item, Listing, Missing, decode};
 use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Switch, Text, Words};
 
@@ -259,13 +259,13 @@ impl Item for JobStateOf {
 
 /// The jobs in an answer of slurmrestd.
 pub fn decode_jobs(answer: &[u8]) -> Result<Listing<Job>, Error> {
-    decode(&call::JOBS, answer).map(|answer| answer.body)
+    decode(&endpoint::JOBS, answer).map(|answer| answer.body)
 }
 
 impl Client {
     /// All jobs, or `Unchanged` if nothing about any job has changed since the instant.
     pub async fn jobs(&self, changed_since: Option<Timestamp>) -> Result<Fetched<Listing<Job>>, Error> {
-        self.execute(since(Ask::new(&call::JOBS), changed_since))
+        self.execute(since(Request::new(&endpoint::JOBS), changed_since))
             .await
             .map(Fetched::from_reply)
     }
@@ -273,7 +273,7 @@ impl Client {
     /// The states of all jobs, a hundredth of the size of the jobs.
     pub async fn job_states(&self) -> Result<Vec<JobStateOf>, Error> {
         match self
-            .execute::<Listing<JobStateOf>>(Ask::new(&call::JOB_STATES))
+            .execute::<Listing<JobStateOf>>(Request::new(&endpoint::JOB_STATES))
             .await?
         {
             Reply::NotModified => Ok(Vec::new()),
@@ -288,7 +288,7 @@ impl Client {
             what: &what,
             numbers: &UNKNOWN_JOB,
         };
-        let ask = Ask::new(&call::JOB).about(&id).missing(missing);
+        let ask = Request::new(&endpoint::JOB).about(&id).missing(missing);
         match self.execute::<Listing<Job>>(ask).await? {
             Reply::Body { body, .. } if !body.items.is_empty() => Ok(body.items),
             Reply::Body { .. } | Reply::NotModified => Err(missing.error()),
@@ -313,7 +313,7 @@ mod tests {
             {"job_id": 10, "job_state": ["CANCELLED"]},
             {"job_id": 11, "job_state": ["NEW_STATE"], "nodes": "w-0"}
         ]});
-        let jobs = decode::<Listing<Job>>(&call::JOBS, json.to_string().as_bytes())
+        let jobs = decode::<Listing<Job>>(&endpoint::JOBS, json.to_string().as_bytes())
             .unwrap()
             .body
             .items;
@@ -341,7 +341,7 @@ mod tests {
             {"job_id": 20, "het_job_id": 20, "het_job_offset": {"set": true, "number": 0}, "job_state": ["RUNNING"]},
             {"job_id": 21, "het_job_id": 20, "het_job_offset": {"set": true, "number": 1}, "job_state": ["RUNNING"]},
         ]});
-        let jobs = decode::<Listing<Job>>(&call::JOBS, json.to_string().as_bytes())
+        let jobs = decode::<Listing<Job>>(&endpoint::JOBS, json.to_string().as_bytes())
             .unwrap()
             .body
             .items;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::answer::{Item, Listing, Missing, decode};
-use crate::call;
-use crate::client::{Ask, Client, Reply};
+use crate::client::{Client, Reply, Request};
+use crate::endpoint;
 use crate::error::Error;
+use crate::response::{Item, Listing, Missing, decode};
 use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Text, Words};
 
@@ -187,13 +187,13 @@ impl Item for Node {
 
 /// Reads an answer to `GET /nodes/` that somebody has kept.
 pub fn decode_nodes(answer: &[u8]) -> Result<Listing<Node>, Error> {
-    decode(&call::NODES, answer).map(|answer| answer.body)
+    decode(&endpoint::NODES, answer).map(|answer| answer.body)
 }
 
 impl Client {
     /// All nodes, or `Unchanged` if nothing about any node has changed since the instant.
     pub async fn nodes(&self, changed_since: Option<Timestamp>) -> Result<Fetched<Listing<Node>>, Error> {
-        self.execute(since(Ask::new(&call::NODES), changed_since))
+        self.execute(since(Request::new(&endpoint::NODES), changed_since))
             .await
             .map(Fetched::from_reply)
     }
@@ -206,7 +206,7 @@ impl Client {
             numbers: &UNKNOWN_NODE,
         };
         let reply = self
-            .execute::<Listing<Node>>(Ask::new(&call::NODE).about(name).missing(missing))
+            .execute::<Listing<Node>>(Request::new(&endpoint::NODE).about(name).missing(missing))
             .await?;
         let Reply::Body { body, .. } = reply else {
             return Err(missing.error());
@@ -232,7 +232,7 @@ mod tests {
             {},
             {"name": "n1", "state": null, "cpus": {"set": true, "number": 8}, "partitions": ["a", "b"]}
         ]});
-        let answer = decode::<Listing<Node>>(&call::NODES, json.to_string().as_bytes()).unwrap();
+        let answer = decode::<Listing<Node>>(&endpoint::NODES, json.to_string().as_bytes()).unwrap();
         let [first, empty, last] = answer.body.items.as_slice() else {
             panic!("not three")
         };

@@ -4,10 +4,10 @@ use serde::Serialize;
 use slurm_conf::hostlist::Hostlist;
 
 use super::UNKNOWN_NODE;
-use crate::answer::Missing;
-use crate::call;
-use crate::client::{Ask, Client, unsupported};
+use crate::client::{Client, Request, unsupported};
+use crate::endpoint;
 use crate::error::Error;
+use crate::response::Missing;
 use crate::value::NoVal;
 use crate::version::Version;
 
@@ -112,7 +112,7 @@ impl Client {
             what: &what,
             numbers: &UNKNOWN_NODE,
         };
-        let ask = Ask::new(&call::NODE_UPDATE)
+        let ask = Request::new(&endpoint::NODE_UPDATE)
             .about(name)
             .missing(missing)
             .body(update)?;
@@ -134,9 +134,13 @@ impl Client {
             name: [nodes.to_string()],
             update,
         };
-        self.execute::<()>(Ask::new(&call::NODES_UPDATE).missing(missing).body(&body)?)
-            .await
-            .map(drop)
+        self.execute::<()>(
+            Request::new(&endpoint::NODES_UPDATE)
+                .missing(missing)
+                .body(&body)?,
+        )
+        .await
+        .map(drop)
     }
 
     /// Deletes dynamic nodes. Slurm refuses those that have jobs ([`Error::is_in_use`]), and goes on with the
@@ -148,7 +152,7 @@ impl Client {
                 what: &what,
                 numbers: &UNKNOWN_NODE,
             };
-            self.execute::<()>(Ask::new(&call::NODE_DELETE).about(&list).missing(missing))
+            self.execute::<()>(Request::new(&endpoint::NODE_DELETE).about(&list).missing(missing))
                 .await?;
         }
         Ok(())
@@ -156,7 +160,7 @@ impl Client {
 
     /// Creates nodes from a line of slurm.conf: `NodeName=w-[0-9] CPUs=1 State=EXTERNAL`.
     pub async fn create_nodes(&self, node_conf: &str) -> Result<(), Error> {
-        self.execute::<()>(Ask::new(&call::NODE_CREATE).body(&NodeCreate { node_conf })?)
+        self.execute::<()>(Request::new(&endpoint::NODE_CREATE).body(&NodeCreate { node_conf })?)
             .await
             .map(drop)
     }

@@ -6,9 +6,9 @@ use keelson_api::{Accounting, Controller, validate::Report};
 use kube::ResourceExt as _;
 
 use crate::{
-    around::{Around, listed},
     conf,
-    judge::Rules,
+    namespace_snapshot::{NamespaceSnapshot, listed},
+    validate::Rules,
 };
 
 impl Rules for Accounting {
@@ -23,17 +23,17 @@ impl Rules for Accounting {
         vec![self.accounting_name()]
     }
 
-    fn beside(&self, around: &Around, report: &mut Report) {
-        conf::slurmdbd_conf(self, around, report);
+    fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report) {
+        conf::slurmdbd_conf(self, snapshot, report);
     }
 
-    fn on_delete(&self, around: &Around) -> Vec<String> {
+    fn on_delete(&self, snapshot: &NamespaceSnapshot) -> Vec<String> {
         let name = self.name_any();
         let names_us = |controller: &&Arc<Controller>| {
             let reference = controller.spec.accounting_ref.as_ref();
             reference.is_some_and(|reference| reference.name == name)
         };
-        let users: Vec<_> = around.controllers.iter().filter(names_us).collect();
+        let users: Vec<_> = snapshot.controllers.iter().filter(names_us).collect();
         if users.is_empty() {
             return Vec::new();
         }

@@ -10,9 +10,9 @@ use keelson_api::{
 use kube::ResourceExt as _;
 
 use crate::{
-    around::{Around, is_object_name, listed},
     conf,
-    judge::{Rules, warn},
+    namespace_snapshot::{NamespaceSnapshot, is_object_name, listed},
+    validate::{Rules, warn},
 };
 
 impl Rules for Controller {
@@ -31,20 +31,20 @@ impl Rules for Controller {
         ]
     }
 
-    fn beside(&self, around: &Around, report: &mut Report) {
-        accounting(self, around, report);
-        conf::slurm_conf(self, around, report);
+    fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report) {
+        accounting(self, snapshot, report);
+        conf::slurm_conf(self, snapshot, report);
     }
 
-    fn on_delete(&self, around: &Around) -> Vec<String> {
+    fn on_delete(&self, snapshot: &NamespaceSnapshot) -> Vec<String> {
         let name = self.name_any();
         let mut notes = Vec::new();
-        let nodesets: Vec<_> = around
+        let nodesets: Vec<_> = snapshot
             .nodesets
             .iter()
             .filter(|n| n.spec.controller_ref.name == name)
             .collect();
-        let loginsets: Vec<_> = around
+        let loginsets: Vec<_> = snapshot
             .loginsets
             .iter()
             .filter(|l| l.spec.controller_ref.name == name)
@@ -71,7 +71,7 @@ impl Rules for Controller {
     }
 }
 
-fn accounting(controller: &Controller, around: &Around, report: &mut Report) {
+fn accounting(controller: &Controller, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let Some(reference) = controller
         .spec
         .accounting_ref
@@ -80,7 +80,7 @@ fn accounting(controller: &Controller, around: &Around, report: &mut Report) {
     else {
         return;
     };
-    if around.known && around.accounting(&reference.name).is_none() {
+    if snapshot.known && snapshot.accounting(&reference.name).is_none() {
         warn(
             report,
             &Path::spec().field("accountingRef").field("name"),

@@ -10,9 +10,9 @@ use slurm_conf::sshd_config::Role;
 
 use super::controller_exists;
 use crate::{
-    around::Around,
     conf,
-    judge::{Rules, warn},
+    namespace_snapshot::NamespaceSnapshot,
+    validate::{Rules, warn},
 };
 
 impl Rules for LoginSet {
@@ -24,8 +24,8 @@ impl Rules for LoginSet {
         vec![self.login_name()]
     }
 
-    fn beside(&self, around: &Around, report: &mut Report) {
-        controller_exists(&self.spec.controller_ref.name, around, report);
+    fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report) {
+        controller_exists(&self.spec.controller_ref.name, snapshot, report);
         let path = Path::spec().field("extraSshdConfig");
         conf::sshd(&path, Role::Login, self.spec.extra_sshd_config.as_deref(), report);
     }
@@ -41,7 +41,7 @@ impl Rules for LoginSet {
         }
     }
 
-    fn on_delete(&self, _: &Around) -> Vec<String> {
+    fn on_delete(&self, _: &NamespaceSnapshot) -> Vec<String> {
         vec![format!(
             "users who are logged in to LoginSet {} are cut off",
             self.name_any()

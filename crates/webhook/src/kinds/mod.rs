@@ -10,19 +10,19 @@ mod token;
 use keelson_api::validate::{Path, Report};
 
 use crate::{
-    around::{Around, is_object_name},
-    judge::warn,
+    namespace_snapshot::{NamespaceSnapshot, is_object_name},
+    validate::warn,
 };
 
 /// The Controller that an object belongs to may come later; until then nothing happens.
-fn controller_exists(name: &str, around: &Around, report: &mut Report) {
+fn controller_exists(name: &str, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let path = Path::spec().field("controllerRef").field("name");
     // A name that none can have is refused by itself.
     if !is_object_name(name) {
         return;
     }
-    match around.controller(name) {
-        None if !around.known => {}
+    match snapshot.controller(name) {
+        None if !snapshot.known => {}
         None => warn(
             report,
             &path,

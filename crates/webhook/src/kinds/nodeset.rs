@@ -16,9 +16,9 @@ use slurm_conf::{
 
 use super::controller_exists;
 use crate::{
-    around::Around,
     conf,
-    judge::{Rules, refuse},
+    namespace_snapshot::NamespaceSnapshot,
+    validate::{Rules, refuse},
 };
 
 impl Rules for NodeSet {
@@ -31,20 +31,20 @@ impl Rules for NodeSet {
         Vec::new()
     }
 
-    fn beside(&self, around: &Around, report: &mut Report) {
-        controller_exists(&self.spec.controller_ref.name, around, report);
-        report.extend(conflicts(self, around.nodesets.iter().map(AsRef::as_ref)));
-        if let Some(now) = around.now {
+    fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report) {
+        controller_exists(&self.spec.controller_ref.name, snapshot, report);
+        report.extend(conflicts(self, snapshot.nodesets.iter().map(AsRef::as_ref)));
+        if let Some(now) = snapshot.now {
             report.extend(is_over(self, now));
         }
         host_name(self, report);
         reserved_name(self, report);
         let spec = Path::spec();
         if let Some(parameters) = &self.spec.extra_conf {
-            conf::node_parameters(&spec.field("extraConf"), parameters, around, report);
+            conf::node_parameters(&spec.field("extraConf"), parameters, snapshot, report);
         }
         if let Some(config) = self.spec.partition.as_ref().and_then(|p| p.config.as_deref()) {
-            conf::partition_config(&spec.field("partition").field("config"), config, around, report);
+            conf::partition_config(&spec.field("partition").field("config"), config, snapshot, report);
         }
         if let Some(ssh) = &self.spec.ssh {
             let path = spec.field("ssh").field("extraSshdConfig");
@@ -52,7 +52,7 @@ impl Rules for NodeSet {
         }
     }
 
-    fn on_delete(&self, _: &Around) -> Vec<String> {
+    fn on_delete(&self, _: &NamespaceSnapshot) -> Vec<String> {
         let name = self.name_any();
         let mut notes = vec![match self.spec.deletion_policy() {
             NodeSetDeletionPolicy::Immediate => {

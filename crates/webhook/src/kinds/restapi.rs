@@ -5,8 +5,8 @@ use kube::ResourceExt as _;
 
 use super::controller_exists;
 use crate::{
-    around::{Around, listed},
-    judge::Rules,
+    namespace_snapshot::{NamespaceSnapshot, listed},
+    validate::Rules,
 };
 
 impl Rules for RestApi {
@@ -18,18 +18,18 @@ impl Rules for RestApi {
         vec![self.restapi_name()]
     }
 
-    fn beside(&self, around: &Around, report: &mut Report) {
-        controller_exists(&self.spec.controller_ref.name, around, report);
+    fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report) {
+        controller_exists(&self.spec.controller_ref.name, snapshot, report);
     }
 
-    fn on_delete(&self, around: &Around) -> Vec<String> {
+    fn on_delete(&self, snapshot: &NamespaceSnapshot) -> Vec<String> {
         let name = self.name_any();
         let controller = &self.spec.controller_ref;
-        let another = around
+        let another = snapshot
             .restapis
             .iter()
             .any(|r| r.spec.controller_ref == *controller && r.name_any() != name);
-        let nodesets: Vec<_> = around
+        let nodesets: Vec<_> = snapshot
             .nodesets
             .iter()
             .filter(|n| n.spec.controller_ref == *controller)

@@ -7,8 +7,8 @@ use keelson_api::{
 use kube::ResourceExt as _;
 
 use crate::{
-    around::Around,
-    judge::{Rules, refuse, warn},
+    namespace_snapshot::NamespaceSnapshot,
+    validate::{Rules, refuse, warn},
 };
 
 impl Rules for Token {
@@ -20,7 +20,7 @@ impl Rules for Token {
         Vec::new()
     }
 
-    fn beside(&self, around: &Around, report: &mut Report) {
+    fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report) {
         let path = Path::spec().field("secretRef");
         let (secret, key) = (self.secret_name(), self.secret_key());
         if let Some(signing) = self.spec.jwt_key().filter(|signing| signing.name == secret) {
@@ -43,7 +43,7 @@ impl Rules for Token {
                 );
             }
         }
-        let other = around.tokens.iter().find(|other| {
+        let other = snapshot.tokens.iter().find(|other| {
             other.name_any() != self.name_any() && other.secret_name() == secret && other.secret_key() == key
         });
         if let Some(other) = other {
@@ -59,7 +59,7 @@ impl Rules for Token {
         }
     }
 
-    fn on_delete(&self, _: &Around) -> Vec<String> {
+    fn on_delete(&self, _: &NamespaceSnapshot) -> Vec<String> {
         vec![format!(
             "copies of Token {} that somebody has taken stay valid until they expire",
             self.name_any()

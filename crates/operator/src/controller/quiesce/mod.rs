@@ -25,7 +25,7 @@ use crate::{
     caches::{CONTROLLER, OWNER, owned_by_value},
     context::Context,
     keys,
-    nodeset::perceive,
+    nodeset::derive_facts,
     problem::Problem,
     slurm::{
         control::{self, Change},
@@ -163,7 +163,7 @@ fn starting(context: &Context, key: &Key) -> BTreeSet<NodeName> {
         let owner = owned_by_value("NodeSet", &key.namespace, &nodeset.name_any());
         context.caches.pods.find(OWNER, &owner)
     });
-    pods.map(|pod| perceive::pod_facts(&pod, now))
+    pods.map(|pod| derive_facts::pod_facts(&pod, now))
         .filter(|pod| pod.may_register(now))
         .map(|pod| pod.node)
         .collect()

@@ -13,7 +13,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
 };
 use keelson_api::{Accounting, Controller, NodeSet};
-use keelson_runtime::optional::Installed;
+use keelson_runtime::optional_kind::Installed;
 use serde_json::{Value, json};
 
 use super::{

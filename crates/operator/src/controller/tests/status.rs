@@ -1,7 +1,7 @@
 //! What a person sees of it.
 
 use jiff::Timestamp;
-use keelson_runtime::optional::Installed;
+use keelson_runtime::optional_kind::Installed;
 use serde_json::json;
 
 use super::{children, chosen, observed};
@@ -12,7 +12,7 @@ use crate::{
         monitor,
         status::{self, Outcome},
     },
-    pod_trouble::tests::crashing,
+    pod_diagnosis::tests::crashing,
     problem::Problem,
     teardown::Teardown,
 };

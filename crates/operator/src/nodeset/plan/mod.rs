@@ -7,10 +7,10 @@
 //! - no step takes an available worker out while as many as the budget allows are out already;
 //! - a drain that somebody else made is never undone.
 
-mod describe;
 mod drain;
 mod leftovers;
 mod membership;
+mod node_attributes;
 mod order;
 mod remove;
 mod replace;

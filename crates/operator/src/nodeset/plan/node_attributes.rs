@@ -8,7 +8,7 @@ use slurm_rest::node::{NodeBase, NodeFlag};
 
 use super::Draft;
 use crate::{
-    nodeset::facts::{MachineFacts, PodFacts, Start, Step},
+    nodeset::facts::{KubeNodeFacts, PodFacts, Start, Step},
     slurm::facts::{NodeName, SlurmNode},
 };
 
@@ -107,7 +107,7 @@ fn show_state(pod: &PodFacts, node: &SlurmNode, now: Timestamp, starting: bool) 
     }
 }
 
-fn place(name: &NodeName, machine: &MachineFacts, pod: &PodFacts, node: &SlurmNode) -> Option<Step> {
+fn place(name: &NodeName, machine: &KubeNodeFacts, pod: &PodFacts, node: &SlurmNode) -> Option<Step> {
     // Where nobody ever wrote a topology, Slurm's own is left alone.
     let wanted = match (&machine.topology, &pod.topology) {
         (Some(topology), _) => topology.as_str(),
@@ -121,7 +121,7 @@ fn place(name: &NodeName, machine: &MachineFacts, pod: &PodFacts, node: &SlurmNo
 }
 
 /// Only features with our prefix are ours to change.
-fn features(name: &NodeName, machine: &MachineFacts, node: &SlurmNode) -> Option<Step> {
+fn features(name: &NodeName, machine: &KubeNodeFacts, node: &SlurmNode) -> Option<Step> {
     let merged = |known: &[String]| -> Vec<String> {
         let theirs = known
             .iter()

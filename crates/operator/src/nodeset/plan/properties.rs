@@ -11,7 +11,7 @@ use super::{
     model::{ADMIN, Cascade, Event, Unseen, World},
     plan,
 };
-use crate::nodeset::facts::{Fit, Leaving, MachineFacts};
+use crate::nodeset::facts::{Fit, KubeNodeFacts, Leaving};
 
 fn event() -> impl Strategy_<Value = Event> {
     let index = 0_usize..6;
@@ -164,9 +164,9 @@ fn calm(world: &mut World) {
     world.set.on_drain_timeout = DrainTimeoutAction::Wait;
     world.set.paused = None;
     for machine in &mut world.machines {
-        *machine.1 = MachineFacts {
+        *machine.1 = KubeNodeFacts {
             hostname: machine.0.clone(),
-            ..MachineFacts::default()
+            ..KubeNodeFacts::default()
         };
     }
     for record in world.records.values_mut() {

@@ -1,7 +1,7 @@
 //! The worker pods of one NodeSet in Kubernetes, as the doing side asks for them.
 
 mod claims;
-mod marks;
+mod pod_metadata;
 mod pods;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::{
     act::{PodPatch, Spot, StepError, Workers},
     build::Template,
+    derive_facts::pod_facts,
     facts::{ClaimOwner, PodFacts, PodId},
-    perceive::pod_facts,
 };
 use crate::{context::Context, slurm::facts::Slurm};
 

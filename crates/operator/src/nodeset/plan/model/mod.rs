@@ -30,7 +30,7 @@ use crate::{
     nodeset::{
         act::Act,
         facts::{
-            Fit, Leaving, MachineFacts, Observed, Paused, Phase, Plan, PodFacts, SetFacts, Start, Step,
+            Fit, KubeNodeFacts, Leaving, Observed, Paused, Phase, Plan, PodFacts, SetFacts, Start, Step,
             Strategy,
         },
     },
@@ -67,7 +67,7 @@ pub struct World {
     pub set: SetFacts,
     pub pods: BTreeMap<String, PodFacts>,
     pub records: BTreeMap<String, Record>,
-    pub machines: BTreeMap<String, MachineFacts>,
+    pub machines: BTreeMap<String, KubeNodeFacts>,
     /// The last answer of Slurm, which may be old; none while it is silent.
     pub seen: Option<BTreeMap<NodeName, SlurmNode>>,
     /// Slurm answers nobody.
@@ -154,9 +154,9 @@ impl World {
     pub fn new() -> Self {
         let machine = |i: usize| {
             let name = format!("machine-{i}");
-            let facts = MachineFacts {
+            let facts = KubeNodeFacts {
                 hostname: name.clone(),
-                ..MachineFacts::default()
+                ..KubeNodeFacts::default()
             };
             (name, facts)
         };

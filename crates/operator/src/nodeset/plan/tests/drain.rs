@@ -2,15 +2,15 @@ use pretty_assertions::assert_eq;
 
 use super::super::needs_jobs;
 use super::{at, edit, id, observed, plan, pod, set, slurm};
-use crate::nodeset::facts::{MachineFacts, PodFacts, Step};
+use crate::nodeset::facts::{KubeNodeFacts, PodFacts, Step};
 
 #[test]
 fn a_cordoned_machine_drains_its_worker_and_uncordoning_undoes_it() {
     let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
-    let cordoned = MachineFacts {
+    let cordoned = KubeNodeFacts {
         cordoned: true,
         cordon_reason: Some("fan".into()),
-        ..MachineFacts::default()
+        ..KubeNodeFacts::default()
     };
     observed.machines.insert("machine-0".into(), cordoned);
     let drain = Step::Drain {
@@ -33,7 +33,7 @@ fn a_cordoned_machine_drains_its_worker_and_uncordoning_undoes_it() {
 
     observed
         .machines
-        .insert("machine-0".into(), MachineFacts::default());
+        .insert("machine-0".into(), KubeNodeFacts::default());
     observed.pods[0].protected = false;
     let steps = plan(&observed).steps;
     assert_eq!(

@@ -7,7 +7,7 @@ use pretty_assertions::assert_eq;
 use super::super::name_conflicts;
 use super::{at, create, deletes, id, observed, plan, pod, set, slurm, with_intent};
 use crate::nodeset::facts::{
-    Cause, ClaimFacts, ClaimOwner, Fit, Intent, Leaving, MachineFacts, Paused, Phase, Plan, PodFacts, Start,
+    Cause, ClaimFacts, ClaimOwner, Fit, Intent, KubeNodeFacts, Leaving, Paused, Phase, Plan, PodFacts, Start,
     Step,
 };
 use crate::slurm::facts::Slurm;
@@ -56,9 +56,9 @@ fn no_more_start_at_once_than_allowed() {
 fn a_great_many_are_not_made_without_looking_again() {
     let many = plan(&observed(set(100_000), vec![], slurm(&[])));
     assert_eq!(many.steps.len(), 200);
-    assert_eq!(many.look_again, Some(Duration::ZERO));
+    assert_eq!(many.requeue_after, Some(Duration::ZERO));
     let few = plan(&observed(set(200), vec![], slurm(&[])));
-    assert_eq!((few.steps.len(), few.look_again), (200, None));
+    assert_eq!((few.steps.len(), few.requeue_after), (200, None));
 }
 
 #[test]
@@ -161,11 +161,11 @@ fn paused_means_hands_off() {
     );
 }
 
-fn machine(name: &str, fit: Fit) -> (String, MachineFacts) {
-    let facts = MachineFacts {
+fn machine(name: &str, fit: Fit) -> (String, KubeNodeFacts) {
+    let facts = KubeNodeFacts {
         fit,
         hostname: name.to_owned(),
-        ..MachineFacts::default()
+        ..KubeNodeFacts::default()
     };
     (name.to_owned(), facts)
 }
@@ -273,9 +273,9 @@ fn machines_that_give_one_name_get_one_worker_and_are_told_of() {
     let mut facts = observed(set, vec![], slurm(&[]));
     for name in ["a", "b", "c"] {
         let hostname = if name == "c" { "c" } else { "same" };
-        let machine = MachineFacts {
+        let machine = KubeNodeFacts {
             hostname: hostname.into(),
-            ..MachineFacts::default()
+            ..KubeNodeFacts::default()
         };
         facts.machines.insert(name.into(), machine);
     }

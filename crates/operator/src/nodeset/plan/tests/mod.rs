@@ -4,9 +4,9 @@
     reason = "json! literals read better unborrowed"
 )]
 
-mod describe;
 mod drain;
 mod membership;
+mod node_attributes;
 mod remove;
 mod replace;
 

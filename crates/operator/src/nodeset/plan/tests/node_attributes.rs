@@ -5,7 +5,7 @@ use pretty_assertions::assert_eq;
 
 use super::super::plan as decide;
 use super::{at, edit, id, observed, plan, pod, set, slurm};
-use crate::nodeset::facts::{MachineFacts, Observed, Start, Step};
+use crate::nodeset::facts::{KubeNodeFacts, Observed, Start, Step};
 use crate::slurm::facts::Slurm;
 
 fn shown(observed: &Observed) -> Option<Step> {
@@ -50,7 +50,7 @@ fn while_workers_start_only_what_matters_is_shown() {
     observed.pods[1].ready_since = None;
     observed.pods[1].created = at(-59);
     assert_eq!(shown(&observed), None);
-    assert_eq!(decide(&observed).look_again, Some(Duration::from_secs(5)));
+    assert_eq!(decide(&observed).requeue_after, Some(Duration::from_secs(5)));
     observed.slurm = slurm(&["IDLE+DRAIN", "IDLE"]);
     assert!(shown(&observed).is_some());
     observed.slurm = slurm(&["IDLE", "IDLE"]);
@@ -67,13 +67,13 @@ fn a_great_many_states_are_shown_in_portions_and_what_is_urgent_is_not_put_off()
         let number = |is: fn(&Step) -> bool| plan.steps.iter().filter(|step| is(step)).count();
         let conditions = number(|step| matches!(step, Step::Conditions { .. }));
         let drains = number(|step| matches!(step, Step::Drain { .. }));
-        (conditions, drains, plan.look_again)
+        (conditions, drains, plan.requeue_after)
     };
     assert_eq!(count(&observed), (200, 0, Some(Duration::ZERO)));
     for index in 0..450 {
-        let cordoned = MachineFacts {
+        let cordoned = KubeNodeFacts {
             cordoned: true,
-            ..MachineFacts::default()
+            ..KubeNodeFacts::default()
         };
         observed.machines.insert(format!("machine-{index}"), cordoned);
     }
@@ -92,7 +92,7 @@ fn jobs_that_come_and_go_are_shown_only_now_and_then() {
         .conditions
         .insert("SlurmNodeStateIdle".into(), (String::new(), Some(at(-10))));
     assert_eq!(shown(&observed), None);
-    assert_eq!(decide(&observed).look_again, Some(Duration::from_secs(20)));
+    assert_eq!(decide(&observed).requeue_after, Some(Duration::from_secs(20)));
     observed.pods[0]
         .conditions
         .insert("SlurmNodeStateIdle".into(), (String::new(), Some(at(-30))));
@@ -115,10 +115,10 @@ fn slurm_learns_the_machines_topology_and_features() {
         node.features = vec!["gpu".into(), "k8s/old".into()];
         node.active_features.clone_from(&node.features);
     });
-    let machine = MachineFacts {
+    let machine = KubeNodeFacts {
         topology: Some("topo-switch:s1".into()),
         features: vec!["k8s/a100".into()],
-        ..MachineFacts::default()
+        ..KubeNodeFacts::default()
     };
     observed.machines.insert("machine-0".into(), machine);
     let features = vec!["gpu".to_owned(), "k8s/a100".to_owned()];
@@ -152,7 +152,7 @@ fn a_topology_and_features_that_nobody_wrote_are_left_alone() {
     });
     observed
         .machines
-        .insert("machine-0".into(), MachineFacts::default());
+        .insert("machine-0".into(), KubeNodeFacts::default());
     assert_eq!(plan(&observed).steps, []);
 }
 
@@ -166,9 +166,9 @@ fn an_api_without_topology_is_tried_once_for_each_change() {
     observed.set.places_nodes = false;
     observed.machines.insert(
         "machine-0".into(),
-        MachineFacts {
+        KubeNodeFacts {
             topology: Some("default:s1".into()),
-            ..MachineFacts::default()
+            ..KubeNodeFacts::default()
         },
     );
     assert_eq!(places(&observed), 1, "a person changed it");

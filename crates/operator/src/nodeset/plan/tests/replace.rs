@@ -151,12 +151,12 @@ fn what_slurm_knows_of_a_node_is_renewed_when_nothing_stands_against_it() {
     let reserved = |node: &mut SlurmNode| node.reservation = "maintenance".into();
     let unread = |node: &mut SlurmNode| node.work = None;
     for waits in [misknown(drained), misknown(reserved), misknown(unread)] {
-        assert_eq!((replaced(&waits), waits.look_again), (vec![], None));
+        assert_eq!((replaced(&waits), waits.requeue_after), (vec![], None));
     }
     // Nothing else would tell when the job is gone.
     let waits = misknown(wanted);
     assert_eq!(
-        (replaced(&waits), waits.look_again),
+        (replaced(&waits), waits.requeue_after),
         (vec![], Some(Duration::from_secs(30)))
     );
 }
@@ -353,7 +353,7 @@ fn time_that_makes_a_worker_available_is_not_missed() {
     let mut fresh = pod(1);
     fresh.ready_since = Some(at(-10));
     let plan = plan(&observed(set, vec![pod(0), fresh], slurm(&["IDLE", "IDLE"])));
-    assert_eq!(plan.look_again, Some(Duration::from_secs(20)));
+    assert_eq!(plan.requeue_after, Some(Duration::from_secs(20)));
 }
 
 #[test]
@@ -361,5 +361,5 @@ fn time_that_makes_an_unregistered_worker_a_case_is_not_missed() {
     let mut fresh = pod(1);
     fresh.ready_since = Some(at(-100));
     let plan = plan(&observed(set(2), vec![pod(0), fresh], slurm(&["IDLE", ""])));
-    assert_eq!(plan.look_again, Some(Duration::from_secs(200)));
+    assert_eq!(plan.requeue_after, Some(Duration::from_secs(200)));
 }
