@@ -1,4 +1,4 @@
-{{- /* Names and labels. A "component" is a dict of root (the chart's context) and name: operator or webhook. */ -}}
+{{- /* Names and labels. A "component" is a dict of root (the chart context) and name (operator or webhook). */ -}}
 
 {{- define "operator.name" -}}
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
@@ -43,7 +43,7 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
-{{- /* Comma separated namespaces as a JSON list. */ -}}
+{{- /* Converts comma-separated namespaces to a JSON list. */ -}}
 {{- define "operator.namespaceList" -}}
 {{- $names := list -}}
 {{- range splitList "," (. | default "") -}}

@@ -1,8 +1,8 @@
-{{- /* What the operator's and the webhook's pods have in common. */ -}}
+{{- /* Fields shared by the operator and webhook pods. */ -}}
 
 {{- /*
-An image reference from a string, or from repository, tag and digest; a digest wins over a tag. Arguments: root, image, name,
-tag (where none is set).
+An image reference from a string, or from repository, tag and digest. The digest takes precedence over the tag. Arguments: root,
+image, name, tag (default tag).
 */ -}}
 {{- define "operator.imageRef" -}}
 {{- if kindIs "string" .image -}}
@@ -37,12 +37,12 @@ securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- if and (gt (int $component.replicas) 1) (not $component.topologySpreadConstraints) (not (dig "podAntiAffinity" dict ($component.affinity | default dict))) }}
-# One lost node must not take all replicas with it, where there are several nodes.
+# Spread replicas over nodes where possible, so that a node failure does not affect all of them.
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
     whenUnsatisfiable: ScheduleAnyway
-    # Each version by itself, or an update's old pods would push the new ones together.
+    # Count each revision separately. Otherwise the old pods would push the new ones together during an update.
     matchLabelKeys: [pod-template-hash]
     labelSelector:
       matchLabels:
@@ -72,7 +72,7 @@ livenessProbe:
   httpGet:
     path: /healthz
     port: health
-  # On a busy machine a healthy process may take seconds to answer; a restart would only make it busier.
+  # On a busy node, a healthy process may take seconds to respond. A restart would only add to the load.
   timeoutSeconds: 10
 readinessProbe:
   httpGet:
@@ -85,7 +85,7 @@ readinessProbe:
 {{- int ((get .root.Values .name).healthPort | default 8081) -}}
 {{- end -}}
 
-{{- /* Flags that both processes know, as a YAML list. */ -}}
+{{- /* Flags common to both processes, as a YAML list. */ -}}
 {{- define "operator.commonArgs" -}}
 {{- $component := get .root.Values .name -}}
 {{- if and $component.metricsSecure (not (int $component.metricsPort)) -}}

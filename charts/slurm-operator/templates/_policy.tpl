@@ -1,6 +1,6 @@
 {{- /*
-Peers as YAML, where all addresses leave out the link-local ones unless asked for: clouds answer there with a node's credentials.
-No peers mean all addresses but these. Arguments: peers, linkLocal.
+Peers as YAML. 0.0.0.0/0 and ::/0 exclude link-local addresses unless linkLocal is set: cloud metadata services serve node credentials there.
+Without peers, the result is all addresses except link-local ones. Arguments: peers, linkLocal.
 */ -}}
 {{- define "operator.policy.peers" -}}
 {{- $all := list (dict "ipBlock" (dict "cidr" "0.0.0.0/0")) (dict "ipBlock" (dict "cidr" "::/0")) -}}

@@ -1,6 +1,6 @@
 {{- /*
-Roles and bindings of one component. Arguments: root, name, watched, cluster and home (rule lists), namespaces (empty: all).
-With namespaces given, `watched` becomes one Role in each of them and only `cluster` stays cluster-wide.
+Roles and bindings for one component. Arguments: root, name, watched, cluster and home (rule lists), namespaces (all if empty).
+If namespaces are set, `watched` becomes a Role in each of them and only `cluster` remains cluster-wide.
 */ -}}
 {{- define "operator.rbac" -}}
 {{- $arg := . -}}
@@ -81,7 +81,7 @@ subjects:
 {{- end }}
 {{- end -}}
 
-{{- /* A secured metrics endpoint asks the API server who its caller is and what he may read. */ -}}
+{{- /* A secured metrics endpoint authenticates and authorizes its callers through the API server. */ -}}
 {{- define "operator.metricsAuthRules" -}}
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]

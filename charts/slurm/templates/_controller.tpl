@@ -1,4 +1,4 @@
-{{- /* Text for slurm.conf: the user's, then a line for each partition. */ -}}
+{{- /* Text for slurm.conf: the user's text, then one line for each partition. */ -}}
 {{- define "slurm.controllerConf" -}}
 {{- $lines := list -}}
 {{- with include "slurm.conf" (dict "raw" .Values.controller.extraConf "map" .Values.controller.extraConfMap "separator" "\n") -}}
@@ -36,9 +36,9 @@
 {{- end -}}
 
 {{- /*
-References to ConfigMaps, in Slinky's order: the user's, then the one made from values, then vendors'. For prologs Slinky puts the
-one made from values first. The order has no effect on slurm.conf, where scripts stand in the order of their names.
-Arguments: field, refs (the user's), inline (name of the ConfigMap made from values, or empty), vendor (list of names).
+References to ConfigMaps, in the same order as Slinky: user-provided, then created from values, then vendor. For prologs, Slinky puts
+the one created from values first. The order does not affect slurm.conf, where scripts are sorted by name.
+Arguments: field, refs (user-provided), inline (name of the ConfigMap created from values, or empty), vendor (list of names).
 */ -}}
 {{- define "slurm.configMapRefs" -}}
 {{- $inline := list -}}
@@ -50,8 +50,8 @@ Arguments: field, refs (the user's), inline (name of the ConfigMap made from val
 {{- end -}}
 
 {{- /*
-Annotations that ask the operator to make the key Secrets, once, if they are missing. A render never holds key
-material, so that no upgrade and no GitOps sync can exchange a key that daemons are using.
+Annotations that make the operator create the key Secrets once, if they do not exist. Rendered manifests never contain key
+material, so an upgrade or a GitOps sync cannot replace a key that daemons are using.
 */ -}}
 {{- define "slurm.keyAnnotations" -}}
 {{- $out := dict -}}
@@ -75,8 +75,8 @@ material, so that no upgrade and no GitOps sync can exchange a key that daemons 
 {{- end -}}
 
 {{- /*
-Helm takes over what it finds, and what it would find of a cluster that is being deleted goes from under it: refuse until it is
-gone.
+Helm adopts existing objects. It would adopt the objects of a cluster that is being deleted, and then lose them. Fail until the
+deletion has finished.
 */ -}}
 {{- define "slurm.guardLeaving" -}}
 {{- $namespace := include "slurm.namespace" . -}}
@@ -89,8 +89,8 @@ gone.
 {{- end -}}
 
 {{- /*
-Charts of other makers render the key Secrets. Helm would delete them on the way to this chart, which does not, and every
-daemon would lose its key: refuse until they are marked to be kept.
+Other charts, such as Slinky's, render the key Secrets; this chart does not. During the switch Helm would delete them, and every
+daemon would lose its key. Fail until the Secrets are annotated to be kept.
 */ -}}
 {{- define "slurm.guardKeys" -}}
 {{- $namespace := include "slurm.namespace" . -}}

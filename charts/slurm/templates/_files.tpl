@@ -1,4 +1,4 @@
-{{- /* ConfigMaps that hold files of the user's values, as a JSON list of name, field (of the Controller), data. */ -}}
+{{- /* ConfigMaps for the files in values, as a JSON list of name, field (of the Controller) and data. */ -}}
 {{- define "slurm.fileMaps" -}}
 {{- $out := list -}}
 {{- $kinds := list
@@ -11,7 +11,7 @@
 {{- $data := dict -}}
 {{- range $file, $content := get $.Values $kind.value -}}
 {{- if not (kindIs "invalid" $content) -}}
-{{- /* slurm.conf readers want a last line break. */ -}}
+{{- /* Slurm's configuration parsers require a final newline. */ -}}
 {{- $_ := set $data (printf "%s%s" $kind.prefix $file) (printf "%s\n" (trimSuffix "\n" $content)) -}}
 {{- end -}}
 {{- end -}}

@@ -1,8 +1,8 @@
-{{- /* Values in the shape that the custom resources want. Everything here returns JSON unless it is a plain string. */ -}}
+{{- /* Converts values to the format of the custom resources. Every template here returns JSON or a plain string. */ -}}
 
 {{- /*
-An image reference from a string, or from repository, tag and digest; a digest wins over a tag. What is not set comes from
-the release: <imageRegistry>/<name> and the chart's version of Slurm. Arguments: root, image, name.
+An image reference from a string, or from repository, tag and digest. The digest takes precedence over the tag. Defaults come from
+the release: <imageRegistry>/<name> and the chart's Slurm version. Arguments: root, image, name.
 */ -}}
 {{- define "slurm.image" -}}
 {{- if kindIs "string" .image -}}
@@ -26,7 +26,7 @@ the release: <imageRegistry>/<name> and the chart's version of Slurm. Arguments:
 {{- $out | toJson -}}
 {{- end -}}
 
-{{- /* metadata of a custom resource. Arguments: root, name, metadata (the user's labels and annotations), annotations (ours). */ -}}
+{{- /* Metadata of a custom resource. Arguments: root, name, metadata (user-provided labels and annotations), annotations (set by the chart). */ -}}
 {{- define "slurm.metadata" -}}
 {{- $user := .metadata | default dict -}}
 {{- $out := dict "name" .name "namespace" (include "slurm.namespace" .root)
@@ -52,8 +52,8 @@ the release: <imageRegistry>/<name> and the chart's version of Slurm. Arguments:
 {{- end -}}
 
 {{- /*
-Lines `Key=value` from a map, in the order of its keys. Lists are joined by commas, true and false become YES and NO
-(YAML reads a bare YES as true); null, "" and [] leave a key out.
+`Key=value` lines from a map, sorted by key. Lists are joined with commas. true and false become YES and NO
+(YAML parses a bare YES as true). Keys with null, "" or [] are omitted.
 */ -}}
 {{- define "slurm.confLines" -}}
 {{- $lines := list -}}
@@ -81,7 +81,7 @@ Lines `Key=value` from a map, in the order of its keys. Lists are joined by comm
 {{- end -}}
 {{- end -}}
 
-{{- /* Raw text, or lines from a map if there is no text. Arguments: raw, map, separator. */ -}}
+{{- /* Raw text, or lines from a map if the text is empty. Arguments: raw, map, separator. */ -}}
 {{- define "slurm.conf" -}}
 {{- if .raw -}}
 {{- .raw | trimSuffix "\n" -}}
@@ -90,7 +90,7 @@ Lines `Key=value` from a map, in the order of its keys. Lists are joined by comm
 {{- end -}}
 {{- end -}}
 
-{{- /* Where users come from, set in a part of a spec that runs sshd. Arguments: root, spec (changed), values. */ -}}
+{{- /* Sets the SSSD fields in a spec that runs sshd. Arguments: root, spec (modified), values. */ -}}
 {{- define "slurm.setSssd" -}}
 {{- if eq (include "slurm.usesSssd" .values) "true" -}}
 {{- $_ := set .spec "sssdConfRef" (include "slurm.sssdConfRef" .root | fromJson) -}}

@@ -1,7 +1,7 @@
 {{- /*
-Leaves a login pod the capabilities that it needs, and the runtime's seccomp profile. A changed pod template ends the sessions of
-everybody who is logged in, so a LoginSet that is installed keeps what it has: each of the two is decided by itself, since either may
-have been set before this chart did. Arguments: root, name, spec (changed), values.
+Limits a login pod to the capabilities that it needs, and sets the RuntimeDefault seccomp profile. A changed pod template ends all
+login sessions, so an existing LoginSet keeps its settings. The two settings are decided independently, because either may already
+have been set by other means. Arguments: root, name, spec (modified), values.
 */ -}}
 {{- define "slurm.restrictLogin" -}}
 {{- $wanted := .values.restrictCapabilities -}}

@@ -1,6 +1,6 @@
 {{- /*
-Lay one tree over another, in place. Arguments: a list of the base (changed) and what lies over it.
-Maps are merged, null removes, anything else replaces, `false`, `0` and empty lists included.
+Merges an overlay into a base, in place. Arguments: a list of the base (modified) and the overlay.
+Maps are merged, null removes a key, and any other value replaces the old one, including `false`, `0` and empty lists.
 */ -}}
 {{- define "slurm.overlay" -}}
 {{- $base := index . 0 -}}
@@ -15,7 +15,7 @@ Maps are merged, null removes, anything else replaces, `false`, `0` and empty li
 {{- end -}}
 {{- end -}}
 
-{{- /* As overlay, but lists are merged too: entries of the same `key` or `name` into one, the others appended. */ -}}
+{{- /* Like overlay, but also merges lists: entries with the same `key` or `name` are merged, others are appended. */ -}}
 {{- define "slurm.patch" -}}
 {{- $base := index . 0 -}}
 {{- range $key, $value := index . 1 -}}
@@ -54,8 +54,8 @@ Maps are merged, null removes, anything else replaces, `false`, `0` and empty li
 {{- end -}}
 
 {{- /*
-The enabled entries of a map of sets, each over the defaults, as JSON. Of a key that cannot be part of a host name the
-schema could only say that it is "not allowed".
+The enabled entries of a map of sets, each merged over the defaults, as JSON. Keys that cannot be part of a host name are checked
+here, because the schema could only report them as "not allowed".
 Arguments: path, sets, defaults.
 */ -}}
 {{- define "slurm.enabledSets" -}}
@@ -75,7 +75,7 @@ Arguments: path, sets, defaults.
 {{- end -}}
 
 {{- /*
-A part of an image reference has nothing to go with where the defaults hold a whole one: the rest would silently be taken from
+Rejects a partial image reference if the default is a complete reference string: the remaining parts would silently come from
 elsewhere. Arguments: path, set, defaults.
 */ -}}
 {{- define "slurm.guardImages" -}}

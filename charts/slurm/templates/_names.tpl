@@ -9,22 +9,22 @@
 {{- end -}}
 
 {{- /*
-Labels of the custom resources. The operator hands an object's labels on to its pods, so none of these may
-change with a chart version: a changed pod template is a restart.
+Labels for the custom resources. The operator copies an object's labels to its pods, so these labels must not
+change with the chart version: a changed pod template restarts pods.
 */ -}}
 {{- define "slurm.objectLabels" -}}
 app.kubernetes.io/part-of: slurm
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
-{{- /* Labels of everything else that this chart makes. */ -}}
+{{- /* Labels for all other objects in this chart. */ -}}
 {{- define "slurm.labels" -}}
 {{ include "slurm.objectLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
-{{- /* ServiceAccount of the test pod; empty where it has none. */ -}}
+{{- /* ServiceAccount of the test pod. Empty if it has none. */ -}}
 {{- define "slurm.testAccount" -}}
 {{- $account := .Values.tests.serviceAccount | default dict -}}
 {{- if $account.name -}}
@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
-{{- /* A reference {name, key} as JSON. Arguments: root, ref (the user's, may be empty), suffix, key. */ -}}
+{{- /* A reference {name, key} as JSON. Arguments: root, ref (user-provided, may be empty), suffix, key. */ -}}
 {{- define "slurm.keyRef" -}}
 {{- $ref := .ref | default dict -}}
 {{- dict "name" ($ref.name | default (printf "%s-%s" (include "slurm.fullname" .root) .suffix)) "key" ($ref.key | default .key) | toJson -}}

@@ -1,5 +1,5 @@
 {{- /*
-Egress rules of pods that run users' programs, as JSON: DNS, the members of the cluster on all ports (srun chooses its own), and the
+Egress rules for pods that run user programs, as JSON: DNS, the members of the cluster on all ports (srun uses random ports), and the
 user's rules. Arguments: egress (values), members (peers).
 */ -}}
 {{- define "slurm.policy.egress" -}}
@@ -19,7 +19,7 @@ user's rules. Arguments: egress (values), members (peers).
 {{- end -}}
 
 {{- /*
-Peers as JSON, where all addresses leave out the link-local ones unless asked for: clouds answer there with a node's credentials.
+Peers as JSON. 0.0.0.0/0 and ::/0 exclude link-local addresses unless linkLocal is set: cloud metadata services serve node credentials there.
 Arguments: peers, linkLocal.
 */ -}}
 {{- define "slurm.policy.peers" -}}

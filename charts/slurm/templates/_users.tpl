@@ -1,6 +1,6 @@
 {{- /*
-Users and groups that reach pods as files of libnss-extrausers. The ConfigMap is mounted as a directory, so it changes in running
-pods; the volume itself is in pod templates only where `users` or `groups` is set, because a changed template replaces pods.
+Users and groups, mounted into pods as libnss-extrausers files. The ConfigMap is mounted as a directory, so changes reach running
+pods. Pod templates contain the volume only if `users` or `groups` is set, because a changed template replaces pods.
 */ -}}
 {{- define "slurm.usersEnabled" -}}
 {{- if not (and (kindIs "invalid" .Values.users) (kindIs "invalid" .Values.groups)) -}}true{{- end -}}
@@ -11,8 +11,8 @@ pods; the volume itself is in pod templates only where `users` or `groups` is se
 {{- end -}}
 
 {{- /*
-Names of users and groups. Those that images have themselves would hide ours, since images' own files are read first. Of such
-names the schema could only say that they are "not allowed". Arguments: path, name.
+Validates names of users and groups. A name that exists in the image would hide the one from values, because the image's files are
+read first. The schema could only report such names as "not allowed". Arguments: path, name.
 */ -}}
 {{- define "slurm.guardUserName" -}}
 {{- if not (regexMatch "^[a-z_]([a-z0-9_.-]{0,30}[a-z0-9_-])?$" .name) -}}
@@ -25,14 +25,14 @@ names the schema could only say that they are "not allowed". Arguments: path, na
 {{- end -}}
 
 {{- /*
-passwd, group and authorized keys by file name, as JSON. A user whose primary group is not in `groups` gets a group of the same
-name.
+Contents of passwd, group and the authorized keys files, by file name, as JSON. A user whose primary group is not in `groups` gets a
+group with the same name.
 */ -}}
 {{- define "slurm.userFiles" -}}
 {{- $files := dict -}}
-{{- $gids := dict -}}{{- /* number -> path of the group that has it */ -}}
-{{- $numbers := dict -}}{{- /* name of a group -> its number */ -}}
-{{- $members := dict -}}{{- /* name of a group -> names of its members -> true */ -}}
+{{- $gids := dict -}}{{- /* gid -> values path of the group that has it */ -}}
+{{- $numbers := dict -}}{{- /* group name -> gid */ -}}
+{{- $members := dict -}}{{- /* group name -> member names -> true */ -}}
 {{- $users := .Values.users | default dict -}}
 {{- range $name, $group := .Values.groups -}}
 {{- if $group -}}
@@ -84,7 +84,7 @@ name.
 {{- end -}}
 {{- $_ := set (get $members .) $name true -}}
 {{- end -}}
-{{- /* No password: `*` matches none, and needs no shadow file. */ -}}
+{{- /* `*` disables password login and needs no shadow file. */ -}}
 {{- $passwd = append $passwd (printf "%s:*:%s:%s::%s:%s\n" $name $uid $gid ($user.home | default (printf "/home/%s" $name)) ($user.shell | default "/bin/bash")) -}}
 {{- $keys := list -}}
 {{- range $user.sshKeys -}}{{- $keys = append $keys (printf "%s\n" (trim .)) -}}{{- end -}}
@@ -100,7 +100,7 @@ name.
 {{- $files | toJson -}}
 {{- end -}}
 
-{{- /* Mounts the files. Arguments: root, spec (changed), container (its name in the spec), path (of the values, for messages). */ -}}
+{{- /* Mounts the files. Arguments: root, spec (modified), container (its name in the spec), path (values path, for messages). */ -}}
 {{- define "slurm.mountUsers" -}}
 {{- if include "slurm.usersEnabled" .root -}}
 {{- $directory := "/var/lib/extrausers" -}}

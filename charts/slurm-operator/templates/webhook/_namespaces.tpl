@@ -1,4 +1,4 @@
-{{- /* Namespaces that a webhook is asked about: `only` these (empty: all), never those of `except`. */ -}}
+{{- /* Namespace selector for a webhook: includes `only` (all if empty) and excludes `except`. */ -}}
 {{- define "operator.webhookNamespaces" -}}
 matchExpressions:
   {{- with .only }}

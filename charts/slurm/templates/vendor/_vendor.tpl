@@ -1,4 +1,4 @@
-{{- /* Vendor settings: each adds to the NodeSets it fits, and may bring ConfigMaps of its own. */ -}}
+{{- /* Vendor settings. Each one patches the matching NodeSets and may add ConfigMaps. */ -}}
 
 {{- define "slurm.vendor.patchNodeset" -}}
 {{- $nodeset := .nodeset -}}
@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Names of ConfigMaps with configuration files, as JSON. A gres.conf of the user's own stands in place of ours. */ -}}
+{{- /* Names of ConfigMaps with configuration files, as JSON. A user-provided gres.conf replaces ours. */ -}}
 {{- define "slurm.vendor.configMaps" -}}
 {{- $names := list -}}
 {{- if not (hasKey (.Values.configFiles | default dict) "gres.conf") -}}
@@ -33,7 +33,7 @@
 {{- .Values.vendor.nvidia.dcgm.enabled | ternary (list (printf "%s-epilog-dcgm" (include "slurm.fullname" .))) list | toJson -}}
 {{- end -}}
 
-{{- /* NVIDIA DCGM: workers with GPUs share the directory in which dcgm-exporter looks up the job of a GPU. */ -}}
+{{- /* NVIDIA DCGM: workers with GPUs mount the directory where dcgm-exporter looks up the job that uses a GPU. */ -}}
 {{- define "slurm.vendor.dcgmPatch" -}}
 {{- $dcgm := .root.Values.vendor.nvidia.dcgm -}}
 {{- $gpu := false -}}
@@ -62,7 +62,7 @@
 {{- end -}}
 {{- $interfaces := list -}}
 {{- range $number, $network := $entry.networks -}}
-{{- /* On A3 Ultra eth1 is taken by the second host interface. */ -}}
+{{- /* On A3 Ultra, the second host interface uses eth1. */ -}}
 {{- $shift := and (eq $model "a3ultra") (gt $number 0) | ternary 1 0 -}}
 {{- $interfaces = append $interfaces (dict "interfaceName" (printf "eth%d" (add $number $shift)) "network" $network) -}}
 {{- end -}}
