@@ -127,6 +127,9 @@ pub mod annotation {
     /// Controller, by us: name of the change for which all nodes are drained, because running jobs would not survive it.
     /// Written before the first Slurm call, so that a restarted operator knows of the drains.
     pub const QUIESCED_FOR: &str = "keelson.dev/quiesced-for";
+    /// Controller, by us: name of a change that needed a cluster without jobs and that slurmctld refused, and its words. It is
+    /// not tried again before it is another one.
+    pub const REFUSED_CHANGE: &str = "keelson.dev/refused-change";
     /// Controller, by a person: `"true"`, or which of [`GENERATE_KEYS`], separated by commas; the operator makes the key
     /// Secrets that are missing.
     pub const GENERATE: &str = "keelson.dev/generate";
@@ -506,6 +509,8 @@ pub mod slurm {
         "keelson: a change of slurm.key or slurm.conf needs a cluster without jobs";
     /// Value of [`QUIESCED_FOR`](super::annotation::QUIESCED_FOR) once slurmctld runs with the change.
     pub const QUIESCE_OVER: &str = "in-use";
+    /// Begins that value once slurmctld was given the change; its name follows.
+    pub const QUIESCE_SWITCHED: &str = "switched:";
     /// Name of a scheduled update's reservation, followed by the NodeSet's name.
     pub const RESERVATION_PREFIX: &str = "SlurmOperatorMaint-";
     /// Longest ClusterName that Slurm takes.

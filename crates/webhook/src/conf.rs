@@ -69,7 +69,7 @@ pub fn slurm_conf(controller: &Controller, snapshot: &NamespaceSnapshot, report:
     missing_files(controller, &path, &document, snapshot, report);
 }
 
-/// What the operator would write snapshot the user's text.
+/// What the operator would write around the user's text.
 fn assembled(controller: &Controller, snapshot: &NamespaceSnapshot) -> SlurmConf {
     let own = controller.metadata.name.as_deref().unwrap_or_default();
     let own = snapshot

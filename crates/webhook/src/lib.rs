@@ -1,7 +1,7 @@
 //! The admission server: answers whether an object of ours may be stored, before it is, and gives workers their node's
 //! topology when they are scheduled.
 //!
-//! One direction: a request is read (`review`), what its rules look at is collected (`cluster` into `snapshot`), it is
+//! One direction: a request is read (`review`), what its rules look at is collected (`cluster` into `namespace_snapshot`), it is
 //! validated (`validate`, `kinds`, pure), and the verdict goes out. The certificate lives beside that (`certificate`).
 
 mod binding;

@@ -18,7 +18,7 @@ pub enum Lookup<T> {
     Unknown,
 }
 
-/// Everything snapshot one object: its namespace as the watches know it.
+/// Everything around one object: its namespace as the watches know it.
 #[derive(Debug, Clone, Default)]
 pub struct NamespaceSnapshot {
     /// When this was collected.

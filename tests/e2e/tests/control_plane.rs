@@ -317,8 +317,11 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
 }
 
 fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Result<()> {
+    let controllers = "app.kubernetes.io/name=slurmctld";
     let job = slurm.sbatch(&["--no-requeue"], "sleep 600")?;
     slurm.wait_job(&job, "RUNNING")?;
+    let worker = slurm.job_field(&job, "NodeList")?;
+    let before = slurm.pods(controllers)?;
     // The same folder, by another name: what matters is that the parameter changes.
     slurm.add_conf(&slurm.extra_conf()?, "SlurmdSpoolDir=/var/spool/slurmd/.")?;
     slurm.wait_told(
@@ -326,12 +329,16 @@ fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Res
         ["Progressing", "True", "ConfigPending"],
         &["SlurmdSpoolDir would cost running jobs", "1 jobs run"],
     )?;
+    ensure!(
+        slurm.setting("SlurmdSpoolDir")? == "/var/spool/slurmd" && slurm.pods(controllers)? == before,
+        "slurmctld has the change while a job runs"
+    );
     let late = late_jobs(slurm)?;
     slurm.controller(&["scancel", &job])?;
-    eventually("the nodes are drained for the change", || {
-        let controller = slurm.get(&[CONTROLLER])?;
-        let recorded = controller.pointer("/metadata/annotations/keelson.dev~1quiesced-for");
-        recorded.map(drop).context("nothing is recorded")
+    eventually("the node is drained for the change", || {
+        let reason = slurm.node_field(&worker, "Reason")?;
+        ensure!(reason.starts_with("keelson:"), "{reason}");
+        Ok(())
     })?;
     eventually("the change is in use", || {
         let folder = slurm.setting("SlurmdSpoolDir")?;
@@ -341,6 +348,16 @@ fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Res
     all_ran_once(slurm, &late)?;
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
     slurm.wait_condition(CONTROLLER, "Progressing", "False", "")?;
+    let pod = slurm.get(&["pod", "slurm-controller-0"])?;
+    let restarted = pod.pointer("/status/startTime").and_then(|time| time.as_str());
+    let restarted = restarted.context("no start")?.trim_end_matches('Z');
+    for id in &late {
+        let (begun, ended) = (slurm.job_field(id, "StartTime")?, slurm.job_field(id, "EndTime")?);
+        ensure!(
+            ended.as_str() <= restarted || restarted <= begun.as_str(),
+            "job {id} ran from {begun} to {ended}, and slurmctld got the change at {restarted}"
+        );
+    }
     slurm.wait_idle(1).map(drop)
 }
 

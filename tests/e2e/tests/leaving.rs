@@ -68,6 +68,7 @@ fn a_heterogeneous_job_is_requeued_as_a_whole(slurm: &Slurm) -> Result<()> {
     let job = slurm.sbatch(&["--requeue", "--ntasks=1", ":", "--ntasks=1"], HOLD)?;
     let nodes = running_components(slurm, &job, 2)?;
     let (first, second) = (&nodes[0], &nodes[1]);
+    ensure!(first != second, "both components are on {first}");
     let drain = json!({ "timeout": "2s", "onTimeout": "Requeue" });
 
     // Only the first component has the script: Slurm cannot start the job again by another one.

@@ -46,7 +46,7 @@ pub fn validate_annotations<K: Resource<DynamicType = ()>>(old: Option<&K>, new:
             (annotation::GENERATE, "Controller") => generate(&path, value, &mut report),
             (annotation::GENERATE_ANNOTATIONS, "Controller") => generated(&path, value, &mut report),
             // The operator's own note; a person may take it away.
-            (annotation::QUIESCED_FOR, "Controller") => {}
+            (annotation::QUIESCED_FOR | annotation::REFUSED_CHANGE, "Controller") => {}
             (annotation::PAUSED | annotation::GENERATE | annotation::GENERATE_ANNOTATIONS, kind) => {
                 report.warn(&path, format!("means nothing on a {kind}, and is not used"));
             }

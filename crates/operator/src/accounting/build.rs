@@ -40,7 +40,7 @@ pub enum Error {
 /// What an Accounting consists of.
 pub struct Children {
     pub service: Desired<Service>,
-    /// ConditionStatus the database's password.
+    /// Holds the database's password.
     pub config: Desired<Secret>,
     pub stateful_set: Desired<StatefulSet>,
     /// Lines of the user's that are not used, for a person.

@@ -33,7 +33,7 @@ pub struct Observed {
     /// Checksum of the slurm.key that a slurmctld with the same Secret runs with.
     pub slurm_key_in_use: Option<String>,
     pub jwt_key: Option<Arc<Secret>>,
-    /// ConditionStatus the password of the database.
+    /// Holds the password of the database.
     pub password: Option<Arc<Secret>>,
     pub jwks: Option<Arc<ConfigMap>>,
     pub live: Live,

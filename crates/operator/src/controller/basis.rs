@@ -95,11 +95,6 @@ impl Basis {
         self.standing != Standing::Refused && self.published.files == candidate.files
     }
 
-    /// Whether slurmctld was given this one and goes on with the one before.
-    pub fn has_refused(&self, candidate: &Configuration) -> bool {
-        self.standing == Standing::Refused && self.published.files == candidate.files
-    }
-
     /// The last restart that it took to get here.
     pub fn restart_hash(&self, candidate: &Configuration) -> Option<String> {
         let base = if self.is_under_way(candidate) {

@@ -193,6 +193,16 @@ pub fn image_is_ours(answers: &[Answer]) -> Option<bool> {
     answers.contains(&Answer::Foreign).then_some(false)
 }
 
+/// Whether a pod of ours has files mounted that its slurmctld does not run with: another start would try them.
+pub fn has_other_candidate(answers: &[Answer]) -> bool {
+    ours(answers).any(|report| {
+        let ConfigReport {
+            candidate, active, ..
+        } = &report.config;
+        candidate.is_some() && candidate != active
+    })
+}
+
 /// The name of a configuration: over the files in the order of their names, each as its name, a zero byte, its length
 /// in 8 bytes and its content. The first process of our images computes the same over what is mounted.
 pub fn hash(files: &BTreeMap<String, Vec<u8>>) -> String {

@@ -14,18 +14,23 @@ mod observe;
 mod publish;
 mod published;
 mod quiesce;
+mod refusal;
 mod registration;
 mod rivals;
 mod status;
 mod user_files;
 mod validate;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use keelson_api::{status::Condition, well_known::condition};
+use keelson_api::{
+    status::Condition,
+    well_known::{condition, reason},
+};
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use serde_json::json;
 
+use basis::Basis;
 use delivery::Delivery;
 pub use error::Error;
 use registration::Registration;
@@ -92,8 +97,11 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     let outcome = match (&chosen, &applied) {
         (Err(problem), _) if teardown.excuses(problem) => Outcome::Leaving,
-        (Err(problem), _) => Outcome::Blocked(problem.clone()),
-        (Ok(_), Err(error)) => Outcome::Blocked(Problem::refused(chain(error))),
+        (Err(problem), _) => Outcome::Blocked(bring_back(&context, &writer, &observed, problem).await),
+        (Ok(_), Err(error)) => {
+            let problem = Problem::refused(chain(error));
+            Outcome::Blocked(bring_back(&context, &writer, &observed, &problem).await)
+        }
         (Ok((chosen, _)), Ok(())) => Outcome::Published {
             chosen,
             delivery: Delivery::of(&observed.live.answers, &chosen.expected)
@@ -121,19 +129,44 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if controller.spec.external {
         return Ok(Requeue::OnChange);
     }
-    let under_way = matches!(delivery, Delivery::Pending | Delivery::KeyPending);
+    let held_for = chosen.held.as_ref().map(|held| held.reason);
+    let withdrawn =
+        held_for == Some(reason::CONFIG_REFUSED) && delivery::has_other_candidate(&observed.live.answers);
+    let under_way = withdrawn || matches!(delivery, Delivery::Pending | Delivery::KeyPending);
     if under_way && delivery::image_is_ours(&observed.live.answers) == Some(true) {
         let hash = &chosen.expected.config;
         apply::poke(&writer, &observed.live.pods, hash, context.clock.now()).await;
         return Ok(Requeue::After(LOOK_WHILE_DELIVERED));
     }
-    let waits = chosen.held.is_some() || !chosen.waiting.is_empty();
+    let waits = held_for.is_some_and(|reason| reason != reason::CONFIG_REFUSED) || !chosen.waiting.is_empty();
     let requeue_after = pod_diagnosis::requeue_after(&observed.live.pods, context.clock.now());
     Ok(Requeue::OnChange
         .or_within(waits.then_some(LOOK_WHILE_IN_USE))
         .or_within(registration.as_ref().map(Registration::requeue_after))
         .or_within(groups::requeue_after(&observed.live.answers))
         .or_within(requeue_after))
+}
+
+/// A problem that keeps the configuration from being made must not keep nodes drained for a change that was under way. Adds
+/// to the problem what that waits for.
+async fn bring_back(
+    context: &Context,
+    writer: &Writer,
+    observed: &observe::Observed,
+    problem: &Problem,
+) -> Problem {
+    let waits = [reason::CONFIG_PENDING, reason::KEY_PENDING].contains(&problem.reason);
+    if waits || observed.controller.spec.external {
+        return problem.clone();
+    }
+    let basis = Basis::of(&observed.live, &BTreeMap::new());
+    match quiesce::bring_back(context, writer, observed, basis.as_ref()).await {
+        Some(waiting) => Problem {
+            reason: problem.reason,
+            message: format!("{}. Besides, {waiting}", problem.message),
+        },
+        None => problem.clone(),
+    }
 }
 
 async fn write_status(

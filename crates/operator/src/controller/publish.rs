@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keelson_api::well_known::annotation;
+use keelson_api::{Controller, well_known::annotation};
 use keelson_runtime::{Key, apply::Writer, run::chain};
 
 use super::{
@@ -13,10 +13,10 @@ use super::{
     observe::{Live, Observed, observe_usage},
     published::{Decision, Step, decide},
     quiesce::{self, Changes, ConfigurationChange},
-    registration,
+    refusal, registration,
     validate::{Internal, Validated},
 };
-use crate::{children::checksum, context::Context, keys, problem::Problem};
+use crate::{anchor, children::checksum, context::Context, keys, problem::Problem};
 
 /// What Kubernetes takes in one ConfigMap.
 const MOST_BYTES: usize = 1024 * 1024;
@@ -66,18 +66,10 @@ pub async fn choose(
     let Validated::Internal(internal) = validated else {
         return Ok(plain(rendered));
     };
-    let mut configuration = configuration(&rendered, internal)?;
+    let candidate = configuration(&rendered, internal)?;
     let steps = match &basis {
-        Some(basis) => basis.steps(&configuration),
-        None => steps_without_basis(&observed.live, &configuration),
-    };
-    let running_key = keys::slurm_key_in_use(observed.live.stateful_set.as_deref());
-    let key_waits = running_key
-        .as_ref()
-        .is_some_and(|running| *running != internal.slurm_key_hash);
-    let changes = Changes {
-        key: key_waits.then(|| internal.slurm_key_hash.clone()),
-        configuration: disruptive(&steps, basis.as_ref(), &configuration),
+        Some(basis) => basis.steps(&candidate),
+        None => steps_without_basis(&observed.live, &candidate),
     };
     let usage = if steps.iter().flatten().any(Step::needs_usage) {
         observe_usage(context, &Key::of(observed.controller.as_ref())).await
@@ -87,6 +79,51 @@ pub async fn choose(
     let mut restart = false;
     let mut waiting = Vec::new();
     let mut held = None;
+    match decide(&steps, usage.as_ref()) {
+        Decision::Publish {
+            retained,
+            restart: needed,
+            waiting: why,
+        } => {
+            restart = needed;
+            waiting.extend(why);
+            if !retained.is_empty() {
+                internal.conf.retained = retained;
+                rendered = render(validated)?;
+            }
+        }
+        Decision::Hold(problem) => held = Some(problem),
+    }
+    let Validated::Internal(internal) = validated else {
+        return Ok(plain(rendered));
+    };
+    let mut configuration = configuration(&rendered, internal)?;
+    let mut disruptive = disruptive(&observed.controller, &steps, &candidate);
+    if let Some(change) = &disruptive
+        && let Some(refusal) = refusal::of(context, writer, observed, basis.as_ref(), change).await
+    {
+        held = Some(refusal);
+        disruptive = None;
+    }
+    let running_key = keys::slurm_key_in_use(observed.live.stateful_set.as_deref());
+    let key_waits = running_key
+        .as_ref()
+        .is_some_and(|running| *running != internal.slurm_key_hash);
+    let is_disruptive = disruptive.is_some();
+    let changes = Changes {
+        key: key_waits.then(|| internal.slurm_key_hash.clone()),
+        configuration: disruptive,
+    };
+    // What cannot be applied must not drain the nodes first, and nothing is applied while the object is being deleted so.
+    build_check(observed, validated, &rendered)?;
+    let changes = if anchor::is_foreground(observed.controller.as_ref()) {
+        Changes::default()
+    } else {
+        changes
+    };
+    let Validated::Internal(internal) = validated else {
+        return Ok(plain(rendered));
+    };
     // The last of all that asks Slurm, so that what it found is still so when it is acted on.
     match quiesce::advance(context, writer, observed, basis.as_ref(), &changes).await {
         quiesce::Outcome::Hold(problem) => {
@@ -94,28 +131,8 @@ pub async fn choose(
             held = Some(problem);
             internal.slurm_key_hash = running_key.unwrap_or(std::mem::take(&mut internal.slurm_key_hash));
         }
-        quiesce::Outcome::Proceed { waiting: in_slurm } => {
-            waiting.extend(in_slurm);
-            match decide(&steps, usage.as_ref()) {
-                Decision::Publish {
-                    retained,
-                    restart: needed,
-                    waiting: why,
-                } => {
-                    restart = needed;
-                    waiting.extend(why);
-                    if !retained.is_empty() {
-                        internal.conf.retained = retained;
-                        rendered = render(validated)?;
-                    }
-                }
-                Decision::Hold(problem) => held = Some(problem),
-            }
-        }
+        quiesce::Outcome::Proceed { waiting: in_slurm } => waiting.splice(0..0, in_slurm).for_each(drop),
     }
-    let Validated::Internal(internal) = validated else {
-        return Ok(plain(rendered));
-    };
     if let Some(problem) = &held
         && basis.is_none()
         && !steps.is_empty()
@@ -124,8 +141,7 @@ pub async fn choose(
         return Err(problem.clone());
     }
     if held.is_none() {
-        configuration = self::configuration(&rendered, internal)?;
-        configuration.restart_hash = restart_hash(observed, internal, &rendered, restart)
+        configuration.restart_hash = restart_hash(observed, internal, &rendered, restart, is_disruptive)
             .or_else(|| basis.as_ref()?.restart_hash(&configuration));
     } else if let Some(basis) = &basis {
         configuration = basis.stays().clone();
@@ -150,20 +166,29 @@ pub async fn choose(
     })
 }
 
-/// The change that no running job would survive, if the candidate is one. What slurmctld has refused costs no job, and what is
-/// forbidden is not worth a drain.
+/// Whether the children could be built at all.
+fn build_check(observed: &Observed, validated: &Validated, rendered: &Rendered) -> Result<(), Problem> {
+    let chosen = plain(rendered.clone());
+    build::build(&observed.controller, validated, &chosen, &observed.live)
+        .map(drop)
+        .map_err(|error| Problem::invalid(chain(&error)))
+}
+
+/// The change that no running job would survive, if the candidate is one. What is forbidden is not worth a drain.
 fn disruptive(
+    controller: &Controller,
     steps: &[Option<Step>],
-    basis: Option<&Basis>,
     candidate: &Configuration,
 ) -> Option<ConfigurationChange> {
-    let refused = basis.is_some_and(|basis| basis.has_refused(candidate));
-    if refused || steps.iter().flatten().any(Step::is_forbidden) {
+    if steps.iter().flatten().any(Step::is_forbidden) {
         return None;
     }
     let what = steps.iter().flatten().find_map(Step::needs_empty_cluster)?;
+    // Another image may take what this one refuses.
+    let slurmctld = serde_json::json!(controller.spec.slurmctld);
+    let name = format!("{}{slurmctld}", delivery::hash(&candidate.files));
     Some(ConfigurationChange {
-        name: delivery::hash(&candidate.files),
+        name: checksum::of_bytes(name.as_bytes()),
         what,
     })
 }
@@ -257,11 +282,14 @@ fn restart_hash(
     internal: &Internal,
     rendered: &Rendered,
     restart: bool,
+    is_disruptive: bool,
 ) -> Option<String> {
     let ours = delivery::image_is_ours(&observed.live.answers);
     let inplace = observed.controller.spec.inplace_reconfigure;
     let first = observed.live.config.is_none();
     let by_restart = !inplace && (ours == Some(false) || (first && ours.is_none()));
+    // A sidecar takes a change in at a time that nobody knows, when jobs may run again.
+    let by_restart = by_restart || (is_disruptive && ours == Some(false));
     (by_restart || restart).then(|| {
         let user: Vec<u8> = internal.user_files.values().flatten().copied().collect();
         let generated = checksum::of_texts(&rendered.files);
@@ -277,7 +305,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controller::{basis::Standing, delivery::Answer};
+    use crate::controller::delivery::Answer;
 
     fn ours(active: &str, verdict: &str) -> Answer {
         let report = json!({ "config": { "candidate": "new", "active": active, "verdict": verdict } });
@@ -314,32 +342,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case::disruptive("SwitchType=a", "SwitchType=b", false, Some("SwitchType"))]
-    #[case::harmless("MinJobAge=1", "MinJobAge=2", false, None)]
-    #[case::forbidden_too("SwitchType=a\nClusterName=c", "SwitchType=b\nClusterName=d", false, None)]
-    #[case::refused_already("SwitchType=a", "SwitchType=b", true, None)]
+    #[case::disruptive("SwitchType=a", "SwitchType=b", Some("SwitchType"))]
+    #[case::harmless("MinJobAge=1", "MinJobAge=2", None)]
+    #[case::forbidden_too("SwitchType=a\nClusterName=c", "SwitchType=b\nClusterName=d", None)]
     fn a_change_needs_an_empty_cluster_where_jobs_would_not_survive_it(
         #[case] runs_with: &str,
         #[case] wanted: &str,
-        #[case] refused: bool,
         #[case] expected: Option<&str>,
     ) {
         let (in_use, candidate) = (conf(runs_with), conf(wanted));
-        let basis = Basis {
-            published: if refused {
-                candidate.clone()
-            } else {
-                in_use.clone()
-            },
-            in_use: Some(in_use),
-            standing: if refused {
-                Standing::Refused
-            } else {
-                Standing::Accepted
-            },
-        };
-        let found = disruptive(&basis.steps(&candidate), Some(&basis), &candidate);
+        let steps = [Step::between(&in_use, &candidate)];
+        let mut controller = Controller::default();
+        let found = disruptive(&controller, &steps, &candidate);
         assert_eq!(found.as_ref().map(|change| change.what.as_str()), expected);
+        // Another image may take what this one refused.
+        controller.spec.slurmctld = serde_json::from_value(json!({ "image": "another" })).unwrap();
+        let again = disruptive(&controller, &steps, &candidate);
+        assert_eq!(
+            again.map(|change| change.name) == found.map(|change| change.name),
+            expected.is_none()
+        );
     }
 
     #[rstest]

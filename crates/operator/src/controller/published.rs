@@ -152,10 +152,9 @@ impl Step {
                         waiting.push(why);
                     }
                 }
-                // It goes with the partitions that name it, which are looked at themselves.
-                MustBeEmpty::NodeSet(_) => {}
-                // `quiesce` has seen to it.
-                MustBeEmpty::Cluster | MustBeEmpty::Nodes(_) => {}
+                // A node set goes with the partitions that name it, which are looked at themselves; for the others `quiesce` has
+                // seen to it that no job runs.
+                MustBeEmpty::NodeSet(_) | MustBeEmpty::Cluster | MustBeEmpty::Nodes(_) => {}
             }
         }
         Decision::Publish {

@@ -170,7 +170,9 @@ fn ready(controller: &Controller, live: &Live, now: Timestamp) -> Finding {
 }
 
 fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding {
-    if let Some(Problem { reason, message }) = &chosen.held {
+    if let Some(Problem { reason, message }) = &chosen.held
+        && *reason != reason::CONFIG_REFUSED
+    {
         return Finding::new(condition::PROGRESSING, true, reason, message.clone());
     }
     if !chosen.waiting.is_empty() {
@@ -191,7 +193,7 @@ fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding
 fn trouble(live: &Live, chosen: &Chosen, delivery: &Delivery, now: Timestamp) -> Option<Problem> {
     let invalid = || {
         let held = chosen.held.clone();
-        held.filter(|held| held.reason == reason::INVALID_SPEC)
+        held.filter(|held| [reason::INVALID_SPEC, reason::CONFIG_REFUSED].contains(&held.reason))
     };
     let unused = || (!chosen.findings.is_empty()).then(|| Problem::invalid(chosen.findings.join("; ")));
     // One that ends may have refused its configuration before; it runs too shortly to tell that steadily.

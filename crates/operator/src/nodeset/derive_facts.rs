@@ -138,7 +138,7 @@ fn set_facts(read: &Read, revision: &str, desired: u32) -> SetFacts {
         places_nodes: true,
         quiesced: read.controller.as_ref().is_some_and(|controller| {
             let recorded = controller.annotations().get(annotation::QUIESCED_FOR);
-            recorded.is_some_and(|recorded| recorded != slurm::QUIESCE_OVER)
+            recorded.is_some_and(|recorded| recorded != slurm::QUIESCE_OVER) && !controller.spec.external
         }),
     }
 }

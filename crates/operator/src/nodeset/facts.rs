@@ -467,6 +467,13 @@ impl PodFacts {
             && now.duration_since(self.created) < REGISTRATION_GRACE
     }
 
+    /// Whether its slurmd may register for the first time some day. One that has ended before does so only when it is
+    /// started again, which shows.
+    pub fn may_register_later(&self) -> bool {
+        let has_ended = self.start == Start::Yes && !self.running;
+        self.phase != Phase::Ended && !self.terminating && !has_ended && self.conditions.is_empty()
+    }
+
     /// Whether no job can be in it: it ended, or slurmd never ran.
     pub fn is_empty(&self) -> bool {
         self.phase == Phase::Ended || self.start == Start::Never

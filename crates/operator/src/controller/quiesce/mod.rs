@@ -4,10 +4,8 @@ pub mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keelson_api::well_known::{
-    annotation, reason,
-    slurm::{QUIESCE_OVER, QUIESCE_REASON},
-};
+use k8s_openapi::api::core::v1::Pod;
+use keelson_api::well_known::{annotation, reason, slurm::QUIESCE_REASON};
 use keelson_runtime::{
     Key,
     apply::{self, Writer},
@@ -19,6 +17,8 @@ use slurm_rest::{Client, Fetched};
 
 use super::{
     basis::{Basis, Standing},
+    build::Configuration,
+    delivery,
     observe::{Live, Observed},
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
         facts::{NodeName, Slurm, SlurmNode},
     },
 };
-use plan::{Facts, Reading, Step, Wait};
+use plan::{Facts, Reading, Record, Step, Wait};
 
 /// Changes that running jobs would not survive and that slurmctld was not given yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,13 +50,34 @@ pub struct ConfigurationChange {
     pub what: String,
 }
 
+/// Begins the name of a configuration's change.
+const CONFIGURATION: &str = "configuration-";
+
 impl Changes {
     /// One name for all of them.
     fn name(&self) -> Option<String> {
-        let configuration = self.configuration.as_ref().map(|change| &change.name);
-        let names: Vec<&str> = self.key.iter().chain(configuration).map(String::as_str).collect();
+        let key = self.key.iter().map(|key| format!("key-{key}"));
+        let configuration = self.configuration.iter();
+        let configuration = configuration.map(|change| format!("{CONFIGURATION}{}", change.name));
+        let names: Vec<String> = key.chain(configuration).collect();
         (!names.is_empty()).then(|| names.join("."))
     }
+}
+
+/// Whether slurmctld was given the configuration of this name, and nodes are still drained for it.
+pub fn has_switched_to(observed: &Observed, configuration: &str) -> bool {
+    let Some(Record::Switched(change)) = recorded(observed) else {
+        return false;
+    };
+    let mut names = change.split('.');
+    names.any(|name| name.strip_prefix(CONFIGURATION) == Some(configuration))
+}
+
+/// How far a change is.
+fn recorded(observed: &Observed) -> Option<Record> {
+    let annotations = observed.controller.annotations();
+    let text = annotations.get(annotation::QUIESCED_FOR)?;
+    Some(Record::parse(text))
 }
 
 /// Why a step was not taken.
@@ -91,7 +112,9 @@ pub async fn advance(
     changes: &Changes,
 ) -> Outcome {
     let key = Key::of(observed.controller.as_ref());
-    let Some(facts) = observe(context, observed, basis, &key, changes).await else {
+    let recorded = recorded(observed);
+    let lagging = lagging(&observed.live, basis, recorded.as_ref());
+    let Some(facts) = observe(context, observed, recorded, &lagging, &key, changes).await else {
         return Outcome::Proceed { waiting: None };
     };
     let step = plan::plan(&facts);
@@ -99,64 +122,111 @@ pub async fn advance(
     if let Err(error) = &done {
         tracing::warn!(controller = %key, error = chain(error), "failed to quiesce the cluster for a change");
     }
-    outcome(changes, &step, done.err())
+    outcome(changes, &step, &lagging, done.err())
+}
+
+/// Brings back nodes that were drained for a change, as far as slurmctld does not need them drained, and begins nothing. Tells
+/// what is still to be done, for a person.
+pub async fn bring_back(
+    context: &Context,
+    writer: &Writer,
+    observed: &Observed,
+    basis: Option<&Basis>,
+) -> Option<String> {
+    match advance(context, writer, observed, basis, &Changes::default()).await {
+        Outcome::Proceed { waiting } => waiting,
+        Outcome::Hold(problem) => Some(problem.message),
+    }
 }
 
 /// `None` when nothing is to be done.
 async fn observe(
     context: &Context,
     observed: &Observed,
-    basis: Option<&Basis>,
+    recorded: Option<Record>,
+    lagging: &[String],
     key: &Key,
     changes: &Changes,
 ) -> Option<Facts> {
-    let recorded = observed.controller.annotations().get(annotation::QUIESCED_FOR);
     // The annotation may have been removed by whoever replaced the whole object.
-    let drained = match context.mirrors.slurm(key) {
-        Slurm::Known { nodes, .. } => nodes.values().any(plan::is_due),
-        Slurm::Unknown { .. } => false,
+    let slurm = context.mirrors.slurm(key);
+    let (drained, why) = match &slurm {
+        Slurm::Known { nodes, .. } => (
+            nodes.values().any(plan::is_due),
+            "there is no connection to Slurm",
+        ),
+        Slurm::Unknown { why } => (false, why.as_str()),
     };
     let begun = recorded.is_some() || drained;
     let change = changes.name();
     if change.is_none() && !begun {
         return None;
     }
+    let is_switched = matches!(recorded, Some(Record::Switched(_)));
     let mut facts = Facts {
         change,
-        is_taking_in: is_taking_in(&observed.live, basis),
-        recorded: recorded.cloned(),
+        is_taking_in: !lagging.is_empty(),
+        recorded,
         // Before Slurm is read: a worker that registers between the two is in the reading.
-        starting: starting(context, key),
-        slurm: Reading::Unknown("there is no connection to Slurm".to_owned()),
+        starting: starting(context, key, changes.configuration.is_some()),
+        slurm: Reading::Unknown(why.to_owned()),
     };
     if let Some(client) = context.mirrors.client(key) {
         let reading = read(context, &client, begun).await;
         facts.slurm = reading.unwrap_or_else(|error| Reading::Unknown(chain(&error)));
     }
+    // Nobody could tell afterwards whether slurmctld has it, and the nodes would stay drained.
+    let untellable = delivery::image_is_ours(&observed.live.answers).is_none();
+    if changes.configuration.is_some() && untellable && !is_switched {
+        let why = "slurmctld's pods do not say on port 6816 which configuration they run with";
+        facts.slurm = Reading::Unknown(why.to_owned());
+    }
     Some(facts)
 }
 
-/// Whether slurmctld may run with another key or another configuration than it was given last.
-fn is_taking_in(live: &Live, basis: Option<&Basis>) -> bool {
-    let key = keys::slurm_key_in_use(live.stateful_set.as_deref());
-    let has = |name: &str, wanted: Option<&String>| {
-        live.pods.iter().all(|pod| pod.annotations().get(name) == wanted)
+/// The slurmctld pods that may run with something else than they were given, or the StatefulSet if none of them serves.
+fn lagging(live: &Live, basis: Option<&Basis>, recorded: Option<&Record>) -> Vec<String> {
+    if !live.pods.iter().any(|pod| delivery::is_ready(pod)) {
+        return vec!["no pod is ready".to_owned()];
+    }
+    let without = |name: &str, wanted: Option<&String>, counts: &dyn Fn(&Pod) -> bool| -> Vec<String> {
+        let pods = live.pods.iter().filter(|pod| counts(pod));
+        pods.filter(|pod| pod.annotations().get(name) != wanted)
+            .map(|pod| pod.name_any())
+            .collect()
     };
-    let configured = basis.is_none_or(|basis| match basis.standing {
-        Standing::Accepted => has(
-            annotation::SLURM_CONFIG_HASH,
-            basis.published.restart_hash.as_ref(),
-        ),
-        // It goes on with the one before.
-        Standing::Refused => true,
-        Standing::Unknown => false,
-    });
-    !has(annotation::SLURM_KEY_HASH, key.as_ref()) || !configured
+    let key = keys::slurm_key_in_use(live.stateful_set.as_deref());
+    let mut pods = without(annotation::SLURM_KEY_HASH, key.as_ref(), &|_| true);
+    let reconfigured = recorded
+        .and_then(Record::change)
+        .is_some_and(|change| change.contains(CONFIGURATION));
+    if let Some(basis) = basis.filter(|_| reconfigured) {
+        // A standby on a machine that is lost stays until somebody deletes it; it is not in charge.
+        let counts = |pod: &Pod| delivery::is_ready(pod) || pod.metadata.deletion_timestamp.is_none();
+        let restarted = |wanted: &Configuration| {
+            without(
+                annotation::SLURM_CONFIG_HASH,
+                wanted.restart_hash.as_ref(),
+                &counts,
+            )
+        };
+        let all = || live.pods.iter().map(|pod| pod.name_any()).collect();
+        pods.extend(match basis.standing {
+            _ if delivery::has_other_candidate(&live.answers) => all(),
+            Standing::Accepted => restarted(&basis.published),
+            // It goes on with the one before, as soon as that is published again.
+            Standing::Refused | Standing::Unknown => all(),
+        });
+    }
+    pods.sort();
+    pods.dedup();
+    pods
 }
 
-/// Nodes of workers that have not told anything of Slurm yet and may any moment. One that was made long ago does not come up
-/// at all, or has the new key already and cannot register with a slurmctld that runs with the old one.
-fn starting(context: &Context, key: &Key) -> BTreeSet<NodeName> {
+/// Nodes of workers that have not told anything of Slurm yet. With another slurm.key those that were made long ago are left
+/// out: they do not come up at all, or have the new key already and cannot register with a slurmctld that runs with the old
+/// one. With another configuration each of them may register at any time, and Slurm would give it a job.
+fn starting(context: &Context, key: &Key, reconfigured: bool) -> BTreeSet<NodeName> {
     let now = context.clock.now();
     let nodesets = context.caches.nodesets.find(CONTROLLER, &key.to_string());
     let pods = nodesets.iter().flat_map(|nodeset| {
@@ -164,7 +234,7 @@ fn starting(context: &Context, key: &Key) -> BTreeSet<NodeName> {
         context.caches.pods.find(OWNER, &owner)
     });
     pods.map(|pod| derive_facts::pod_facts(&pod, now))
-        .filter(|pod| pod.may_register(now))
+        .filter(|pod| pod.may_register(now) || (reconfigured && pod.may_register_later()))
         .map(|pod| pod.node)
         .collect()
 }
@@ -205,9 +275,14 @@ async fn act(
     step: &Step,
 ) -> Result<(), Error> {
     match step {
-        Step::Nothing | Step::Wait(_) | Step::Switch => Ok(()),
-        Step::Record(change) => record(context, writer, observed, Some(change)).await,
-        Step::Open => record(context, writer, observed, Some(QUIESCE_OVER)).await,
+        Step::Nothing | Step::Wait(_) => Ok(()),
+        Step::Record(change) => {
+            record(context, writer, observed, Some(Record::Drained(change.clone()))).await
+        }
+        Step::Switch(change) => {
+            record(context, writer, observed, Some(Record::Switched(change.clone()))).await
+        }
+        Step::Open => record(context, writer, observed, Some(Record::Over)).await,
         Step::Forget => record(context, writer, observed, None).await,
         Step::Drain(nodes) => {
             tracing::info!(controller = %key, nodes = nodes.len(), "draining all nodes for a change that running jobs would not survive");
@@ -255,9 +330,13 @@ async fn record(
     context: &Context,
     writer: &Writer,
     observed: &Observed,
-    change: Option<&str>,
+    record: Option<Record>,
 ) -> Result<(), Error> {
-    let patch = json!({ "metadata": { "annotations": { annotation::QUIESCED_FOR: change } } });
+    if recorded(observed) == record {
+        return Ok(());
+    }
+    let text = record.as_ref().map(ToString::to_string);
+    let patch = json!({ "metadata": { "annotations": { annotation::QUIESCED_FOR: text } } });
     let written = writer
         .merge(observed.controller.as_ref(), patch)
         .await
@@ -266,14 +345,15 @@ async fn record(
     Ok(())
 }
 
-fn outcome(changes: &Changes, step: &Step, failure: Option<Error>) -> Outcome {
+fn outcome(changes: &Changes, step: &Step, lagging: &[String], failure: Option<Error>) -> Outcome {
+    let failed = failure.is_some();
     let failure = failure
         .map(|error| format!(" ({})", chain(&error)))
         .unwrap_or_default();
     if changes.name().is_none() {
         let waiting = match step {
-            Step::Nothing | Step::Switch => None,
-            Step::Wait(wait) => Some(describe(wait)),
+            Step::Nothing | Step::Switch(_) => None,
+            Step::Wait(wait) => Some(describe(wait, lagging)),
             Step::Record(_) | Step::Open | Step::Drain(_) | Step::Restore { .. } | Step::Forget => Some(
                 format!("nodes that were drained for a change are being brought back{failure}"),
             ),
@@ -281,19 +361,20 @@ fn outcome(changes: &Changes, step: &Step, failure: Option<Error>) -> Outcome {
         return Outcome::Proceed { waiting };
     }
     let why = match step {
-        Step::Switch => return Outcome::Proceed { waiting: None },
+        // What was not written down is not done.
+        Step::Switch(_) if !failed => return Outcome::Proceed { waiting: None },
         Step::Restore { .. } | Step::Forget => {
             format!("a job started before all nodes were drained{failure}")
         }
-        Step::Nothing | Step::Record(_) | Step::Open | Step::Drain(_) => {
+        Step::Nothing | Step::Record(_) | Step::Open | Step::Drain(_) | Step::Switch(_) => {
             format!("no job runs, and all nodes are being drained{failure}")
         }
-        Step::Wait(wait) => describe(wait),
+        Step::Wait(wait) => describe(wait, lagging),
     };
     Outcome::Hold(pending(changes, &why))
 }
 
-fn describe(wait: &Wait) -> String {
+fn describe(wait: &Wait, lagging: &[String]) -> String {
     let such_as = |nodes: &[NodeName]| -> String {
         let shown: Vec<&str> = nodes.iter().take(5).map(|node| node.0.as_str()).collect();
         shown.join(", ")
@@ -306,7 +387,10 @@ fn describe(wait: &Wait) -> String {
             nodes.len(),
             such_as(nodes)
         ),
-        Wait::TakingIn => "slurmctld is taking in a change; all nodes are drained until it has".to_owned(),
+        Wait::TakingIn => format!(
+            "slurmctld is taking in a change ({}); all nodes are drained until it has",
+            lagging.join(", ")
+        ),
         Wait::Registration(nodes) => format!(
             "{} nodes stay drained until they have registered with the restarted slurmctld, such as {}",
             nodes.len(),
@@ -343,5 +427,71 @@ fn pending(changes: &Changes, why: &str) -> Problem {
                 ),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod lagging_tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controller::delivery::Answer;
+
+    fn pod(name: &str, hash: &str, ready: bool, deleted: bool) -> Arc<Pod> {
+        let deleted = deleted.then_some("2026-01-01T00:00:00Z");
+        let annotations = json!({ annotation::SLURM_CONFIG_HASH: hash });
+        let pod: Value = json!({
+            "metadata": { "name": name, "annotations": annotations, "deletionTimestamp": deleted },
+            "status": { "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }] },
+        });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn basis(standing: Standing) -> Basis {
+        let published = Configuration {
+            files: BTreeMap::new(),
+            restart_hash: Some("new".to_owned()),
+            name: Some("name".to_owned()),
+        };
+        Basis {
+            in_use: Some(published.clone()),
+            published,
+            standing,
+        }
+    }
+
+    fn answer(candidate: &str) -> Answer {
+        let report = json!({ "config": { "candidate": candidate, "active": "name", "verdict": "applied" } });
+        Answer::Ours(serde_json::from_value(report).unwrap())
+    }
+
+    #[rstest]
+    #[case::has_it(vec![pod("a", "new", true, false)], Standing::Accepted, "name", &[])]
+    #[case::restarts(vec![pod("a", "old", true, false)], Standing::Accepted, "name", &["a"])]
+    #[case::a_standby_is_lost(vec![pod("a", "new", true, false), pod("b", "old", false, true)], Standing::Accepted, "name", &[])]
+    #[case::nobody_says(vec![pod("a", "new", true, false)], Standing::Unknown, "name", &["a"])]
+    #[case::the_refused_one_is_still_there(vec![pod("a", "new", true, false)], Standing::Accepted, "refused", &["a"])]
+    #[case::does_not_start(vec![pod("a", "new", false, false)], Standing::Accepted, "name", &["no pod is ready"])]
+    fn slurmctld_has_a_change_when_every_pod_that_could_serve_has(
+        #[case] pods: Vec<Arc<Pod>>,
+        #[case] standing: Standing,
+        #[case] candidate: &str,
+        #[case] expected: &[&str],
+    ) {
+        let live = Live {
+            pods,
+            answers: vec![answer(candidate)],
+            ..Live::default()
+        };
+        let basis = basis(standing);
+        let recorded = |change: &str| Record::Switched(change.to_owned());
+        let found = lagging(&live, Some(&basis), Some(&recorded("configuration-1")));
+        assert_eq!(found, expected);
+        // What the pods say of the configuration does not matter for another key.
+        let found = lagging(&live, Some(&basis), Some(&recorded("key-1")));
+        assert!(found.is_empty() || found == ["no pod is ready"], "{found:?}");
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keelson_api::well_known::slurm::{QUIESCE_OVER, QUIESCE_REASON};
+use keelson_api::well_known::slurm::{QUIESCE_OVER, QUIESCE_REASON, QUIESCE_SWITCHED};
 use slurm_rest::node::{NodeBase, NodeFlag};
 
 use crate::slurm::facts::{NodeName, SlurmNode};
@@ -17,14 +17,51 @@ use crate::slurm::facts::{NodeName, SlurmNode};
 pub struct Facts {
     /// The name of the change that slurmctld was not given yet.
     pub change: Option<String>,
-    /// Whether slurmctld may still run with something else than it was given.
+    /// Whether slurmctld may still run with something else than it was given, or does not run.
     pub is_taking_in: bool,
-    /// The change for which nodes may have been drained, as written down before the first drain; [`QUIESCE_OVER`] once
-    /// slurmctld runs with it.
-    pub recorded: Option<String>,
+    pub recorded: Option<Record>,
     /// Nodes of workers whose slurmd may be about to register for the first time: Slurm would give them a job at once.
     pub starting: BTreeSet<NodeName>,
     pub slurm: Reading,
+}
+
+/// How far a change is, as written down before each step that must not be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// Nodes may have been drained for this change.
+    Drained(String),
+    /// slurmctld may have been given this change, with all nodes drained.
+    Switched(String),
+    /// slurmctld runs with the change; nodes are being brought back.
+    Over,
+}
+
+impl Record {
+    pub fn parse(text: &str) -> Self {
+        match text.strip_prefix(QUIESCE_SWITCHED) {
+            Some(change) => Self::Switched(change.to_owned()),
+            None if text == QUIESCE_OVER => Self::Over,
+            None => Self::Drained(text.to_owned()),
+        }
+    }
+
+    /// The change that it is about, while that is not over.
+    pub fn change(&self) -> Option<&str> {
+        match self {
+            Self::Drained(change) | Self::Switched(change) => Some(change),
+            Self::Over => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Drained(change) => f.write_str(change),
+            Self::Switched(change) => write!(f, "{QUIESCE_SWITCHED}{change}"),
+            Self::Over => f.write_str(QUIESCE_OVER),
+        }
+    }
 }
 
 /// What Slurm said.
@@ -51,8 +88,8 @@ pub enum Step {
     Record(String),
     /// Drain these.
     Drain(Vec<NodeName>),
-    /// Give slurmctld the change.
-    Switch,
+    /// Write down that slurmctld gets the change, and give it.
+    Switch(String),
     /// Write down that slurmctld has taken the change in.
     Open,
     /// Bring back what was drained for this.
@@ -101,13 +138,19 @@ pub fn plan(facts: &Facts) -> Step {
 
 /// slurmctld was not given the change yet.
 fn prepare(facts: &Facts, change: &str) -> Step {
-    let is_recorded = facts.recorded.as_deref() == Some(change);
+    let is_recorded = facts.recorded.as_ref().and_then(Record::change) == Some(change);
+    let is_switched = matches!(facts.recorded, Some(Record::Switched(_)));
     match &facts.slurm {
+        // slurmctld did not survive what it was given. No job has started since the nodes were drained for that, so it may
+        // be given something else.
+        Reading::Unknown(_) if is_switched && facts.is_taking_in => Step::Switch(change.to_owned()),
         Reading::Unknown(why) => Step::Wait(Wait::Silence(why.clone())),
         Reading::Jobs(0) => Step::Record(change.to_owned()),
         Reading::Jobs(jobs) => Step::Wait(Wait::Jobs(*jobs)),
         // A slurmctld that is about to change must not start more jobs.
         Reading::Full { jobs, .. } if *jobs > 0 && facts.is_taking_in => Step::Wait(Wait::Jobs(*jobs)),
+        // From now on nobody may believe that no job has started.
+        Reading::Full { jobs, .. } if *jobs > 0 && is_switched => Step::Record(change.to_owned()),
         // A job started before the drain reached its node: give the nodes back until it has ended.
         Reading::Full { nodes, jobs } if *jobs > 0 => restore(nodes, |_| true).unwrap_or_else(|| {
             if facts.recorded.is_some() {
@@ -127,7 +170,7 @@ fn prepare(facts: &Facts, change: &str) -> Step {
                 .cloned()
                 .collect();
             if starting.is_empty() {
-                Step::Switch
+                Step::Switch(change.to_owned())
             } else {
                 Step::Wait(Wait::Starting(starting))
             }
@@ -142,7 +185,7 @@ fn finish(facts: &Facts) -> Step {
         Reading::Unknown(why) => return Step::Wait(Wait::Silence(why.clone())),
         Reading::Full { nodes, .. } => nodes,
     };
-    let is_over = facts.recorded.as_deref() == Some(QUIESCE_OVER);
+    let is_over = facts.recorded == Some(Record::Over);
     // What slurmctld takes in after that is another change, which costs no job.
     if facts.is_taking_in && !is_over {
         // Until then slurmctld would start jobs on nodes that register with it or come back.
@@ -152,8 +195,9 @@ fn finish(facts: &Facts) -> Step {
     if facts.recorded.is_some() && !is_over {
         return Step::Open;
     }
-    // A slurmd with the old key cannot register; a job that is sent to it fails.
-    if let Some(step) = restore(nodes, |node| node.registered.is_some()) {
+    // A slurmd with the old key cannot register; a job that is sent to it fails. Slurm powers no drained node up.
+    let may_serve = |node: &SlurmNode| node.registered.is_some() || node.state.has(NodeFlag::PoweredDown);
+    if let Some(step) = restore(nodes, may_serve) {
         return step;
     }
     let left: Vec<NodeName> = nodes

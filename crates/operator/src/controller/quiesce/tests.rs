@@ -34,7 +34,7 @@ fn changed(recorded: Option<&str>, slurm: Reading) -> Facts {
     Facts {
         change: Some("new".into()),
         is_taking_in: false,
-        recorded: recorded.map(str::to_owned),
+        recorded: recorded.map(Record::parse),
         starting: BTreeSet::new(),
         slurm,
     }
@@ -45,7 +45,14 @@ fn switched(is_taking_in: bool, slurm: Reading) -> Facts {
     Facts {
         change: None,
         is_taking_in,
-        ..changed(Some(if is_taking_in { "new" } else { QUIESCE_OVER }), slurm)
+        ..changed(
+            Some(if is_taking_in {
+                "switched:new"
+            } else {
+                QUIESCE_OVER
+            }),
+            slurm,
+        )
     }
 }
 
@@ -84,11 +91,11 @@ fn undrain(nodes: &[&str]) -> Step {
         ("d", node(&["FUTURE"], "", false)),
         ("e", node(&["IDLE", "DRAIN"], "slurm-operator: Pod was cordoned", true)),
     ], 0),
-    Step::Switch
+    Step::Switch("new".into())
 )]
 #[case::an_undrain_is_under_way(Some("new"), full(&[("a", node(&["IDLE", "DRAIN", "UNDRAIN"], OURS, true))], 0), Step::Drain(names(&["a"])))]
-#[case::all_are_drained(Some("new"), full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), Step::Switch)]
-#[case::no_nodes(Some("new"), full(&[], 0), Step::Switch)]
+#[case::all_are_drained(Some("new"), full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0), Step::Switch("new".into()))]
+#[case::no_nodes(Some("new"), full(&[], 0), Step::Switch("new".into()))]
 #[case::one_that_slurm_gave_up_may_come_back(Some("new"), full(&[("a", node(&["DOWN"], "Not responding", true))], 0), Step::Drain(names(&["a"])))]
 #[case::a_job_was_faster(
     Some("new"),
@@ -152,7 +159,7 @@ fn when_the_change_was_taken_back(
 
 #[rstest]
 #[case::not_known_yet(&[], Step::Wait(Wait::Starting(names(&["b"]))))]
-#[case::registered(&[("b", node(&["IDLE", "DRAIN"], OURS, true))], Step::Switch)]
+#[case::registered(&[("b", node(&["IDLE", "DRAIN"], OURS, true))], Step::Switch("new".into()))]
 fn a_worker_that_is_starting_is_waited_for(#[case] nodes: &[(&str, SlurmNode)], #[case] expected: Step) {
     let facts = Facts {
         starting: names(&["b"]).into_iter().collect(),
@@ -191,6 +198,46 @@ fn what_slurmctld_takes_in_afterwards_drains_nothing() {
     assert_eq!(plan(&facts), undrain(&["b"]));
 }
 
+/// A slurmctld that did not survive what it was given can be given something else: nothing has started since the drains.
+#[rstest]
+#[case::it_was_given_that("switched:bad", true, Step::Switch("new".into()))]
+#[case::it_has_served_since("switched:bad", false, Step::Wait(Wait::Silence("why".into())))]
+#[case::it_was_given_nothing("bad", true, Step::Wait(Wait::Silence("why".into())))]
+fn a_slurmctld_that_does_not_start_can_be_repaired(
+    #[case] recorded: &str,
+    #[case] is_taking_in: bool,
+    #[case] expected: Step,
+) {
+    let facts = Facts {
+        is_taking_in,
+        ..changed(Some(recorded), Reading::Unknown("why".into()))
+    };
+    assert_eq!(plan(&facts), expected);
+}
+
+/// Before the nodes are given back: nobody may believe afterwards that nothing has started.
+#[test]
+fn a_job_ends_the_belief_that_nothing_has_started() {
+    let busy = full(&[("a", node(&["ALLOCATED", "DRAIN"], OURS, true))], 1);
+    assert_eq!(plan(&changed(Some("switched:bad"), busy)), record());
+}
+
+/// Slurm powers no drained node up, so it would never register.
+#[test]
+fn a_powered_down_node_is_brought_back_as_it_is() {
+    let asleep = full(&[("a", node(&["IDLE", "POWERED_DOWN", "DRAIN"], OURS, false))], 0);
+    assert_eq!(plan(&switched(false, asleep)), undrain(&["a"]));
+}
+
+#[rstest]
+#[case("key-1.configuration-2", Record::Drained("key-1.configuration-2".into()))]
+#[case("switched:key-1", Record::Switched("key-1".into()))]
+#[case("in-use", Record::Over)]
+fn a_record_is_read_as_it_was_written(#[case] text: &str, #[case] record: Record) {
+    assert_eq!(Record::parse(text), record);
+    assert_eq!(record.to_string(), text);
+}
+
 const NODES: usize = 3;
 
 #[derive(Debug, Clone, Default)]
@@ -222,13 +269,6 @@ impl ModelNode {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Recorded {
-    /// Nodes may have been drained for this change.
-    Change(u8),
-    Over,
-}
-
 #[derive(Debug, Clone)]
 struct World {
     nodes: Vec<ModelNode>,
@@ -242,7 +282,7 @@ struct World {
     refused: bool,
     /// It has not answered to another change, which costs no job.
     other_change: bool,
-    recorded: Option<Recorded>,
+    recorded: Option<Record>,
     silent: bool,
 }
 
@@ -291,7 +331,11 @@ impl World {
     }
 
     fn creates(&self) -> bool {
-        !self.is_switching() && !matches!(self.recorded, Some(Recorded::Change(_)))
+        !self.is_switching()
+            && self
+                .recorded
+                .as_ref()
+                .is_none_or(|recorded| *recorded == Record::Over)
     }
 
     fn happens(&mut self, event: Event) {
@@ -364,10 +408,7 @@ impl World {
         let facts = Facts {
             change: (self.wanted != self.given).then(|| name(self.wanted)),
             is_taking_in: self.is_switching() || self.other_change,
-            recorded: self.recorded.map(|recorded| match recorded {
-                Recorded::Change(key) => name(key),
-                Recorded::Over => QUIESCE_OVER.to_owned(),
-            }),
+            recorded: self.recorded.clone(),
             starting,
             slurm: match (self.silent, begun) {
                 (true, _) => Reading::Unknown("silent".into()),
@@ -385,8 +426,8 @@ impl World {
         let index = |name: &NodeName| name.0.parse::<usize>().unwrap();
         match step {
             Step::Nothing | Step::Wait(_) => {}
-            Step::Record(_) => self.recorded = Some(Recorded::Change(self.wanted)),
-            Step::Open => self.recorded = Some(Recorded::Over),
+            Step::Record(change) => self.recorded = Some(Record::Drained(change.clone())),
+            Step::Open => self.recorded = Some(Record::Over),
             Step::Forget => self.recorded = None,
             Step::Drain(names) => {
                 assert!(self.recorded.is_some(), "drained before that was written down");
@@ -402,12 +443,13 @@ impl World {
                     node.down &= !resume.contains(name);
                 }
             }
-            Step::Switch => {
+            Step::Switch(change) => {
                 assert!(
                     self.nodes.iter().all(|node| !node.job),
                     "switched while a job runs: {self:?}"
                 );
-                assert_eq!(self.recorded, Some(Recorded::Change(self.wanted)));
+                assert!(self.recorded.is_some(), "switched before that was written down");
+                self.recorded = Some(Record::Switched(change.clone()));
                 self.given = self.wanted;
                 self.refused = false;
             }
@@ -507,7 +549,7 @@ fn a_change_takes_these_steps() {
     world.happens(Event::End(1));
     assert_eq!(world.pass(none), Step::Record("1".into()));
     assert_eq!(world.pass(none), Step::Drain(names(&["0", "1"])));
-    assert_eq!(world.pass(none), Step::Switch);
+    assert_eq!(world.pass(none), Step::Switch("1".into()));
     assert_eq!(world.pass(none), Step::Wait(Wait::TakingIn));
     world.happens(Event::SlurmctldIsBack);
     assert_eq!(world.pass(none), Step::Open);
