@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::{
     build::{Children, Daemon},
-    delivery::is_ready,
+    configuration::delivery::is_ready,
     error::Error,
     observe::{Live, Observed},
 };

@@ -23,9 +23,9 @@ use serde_json::{Value, json};
 use slurm_conf::{cgroup_conf, slurm_conf as conf};
 
 use super::{
+    configuration::choose::Chosen,
     monitor,
     observe::Live,
-    publish::Chosen,
     validate::{Internal, State, Validated},
 };
 use crate::children::{

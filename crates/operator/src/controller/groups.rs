@@ -10,7 +10,7 @@ use std::{
 
 use keelson_api::well_known::reason;
 
-use super::delivery::{Answer, ours};
+use super::configuration::delivery::{Answer, ours};
 use crate::problem::Problem;
 
 /// The remedy may come without any change that we see: users are files in pods, or entries of a directory.

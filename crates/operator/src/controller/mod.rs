@@ -3,22 +3,15 @@
 //! observe (reads) → validate, build (pure) → apply (writes) → status (writes).
 
 mod apply;
-mod basis;
-mod blame;
 mod build;
-mod delivery;
+mod configuration;
 mod error;
 mod groups;
 mod monitor;
 mod observe;
-mod publish;
-mod published;
-mod quiesce;
-mod refusal;
 mod registration;
 mod rivals;
 mod status;
-mod user_files;
 mod validate;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -30,8 +23,12 @@ use keelson_api::{
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use serde_json::json;
 
-use basis::Basis;
-use delivery::Delivery;
+use configuration::{
+    baseline::Baseline,
+    choose,
+    delivery::{self, Delivery},
+    file_origin, quiesce,
+};
 pub use error::Error;
 use registration::Registration;
 pub use rivals::contend;
@@ -71,7 +68,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         .map_err(Error::Anchor)?;
     let writer = writer.anchored(anchor);
     let chosen = match validate::validate(&observed) {
-        Ok(mut validated) => publish::choose(&context, &writer, &observed, &mut validated)
+        Ok(mut validated) => choose::choose(&context, &writer, &observed, &mut validated)
             .await
             .and_then(|chosen| {
                 let children = build::build(&controller, &validated, &chosen, &observed.live)
@@ -105,7 +102,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         (Ok((chosen, _)), Ok(())) => Outcome::Published {
             chosen,
             delivery: Delivery::of(&observed.live.answers, &chosen.expected)
-                .explained(|words| blame::explained(words, chosen)),
+                .explained(|words| file_origin::explained(words, chosen)),
             registration: registration::keep(&context, &observed, chosen).await,
             monitor: match &monitored {
                 Ok(()) => monitor::missing_kind(&controller, observed.monitoring),
@@ -159,8 +156,8 @@ async fn bring_back(
     if waits || observed.controller.spec.external {
         return problem.clone();
     }
-    let basis = Basis::of(&observed.live, &BTreeMap::new());
-    match quiesce::bring_back(context, writer, observed, basis.as_ref()).await {
+    let baseline = Baseline::of(&observed.live, &BTreeMap::new());
+    match quiesce::bring_back(context, writer, observed, baseline.as_ref()).await {
         Some(waiting) => Problem {
             reason: problem.reason,
             message: format!("{}. Besides, {waiting}", problem.message),

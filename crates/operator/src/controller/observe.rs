@@ -12,8 +12,10 @@ use kube::ResourceExt;
 use slurm_rest::{Fetched, partition::Partition};
 
 use super::{
-    delivery::{self, Answer},
-    published::Usage,
+    configuration::{
+        change::Usage,
+        {delivery::Answer, status_port},
+    },
     rivals::Rival,
 };
 use crate::{
@@ -100,7 +102,7 @@ pub async fn observe(context: &Context, controller: Arc<Controller>) -> Result<O
     let pods = caches
         .pods
         .find(OWNER, &owned_by_value("StatefulSet", &namespace, &workload));
-    let answers = delivery::ask(&context.http, &pods).await;
+    let answers = status_port::ask(&context.http, &pods).await;
     Ok(Observed {
         accounting: spec
             .accounting_ref

@@ -12,7 +12,11 @@ use keelson_api::{
 };
 use keelson_runtime::{Key, run::chain};
 
-use super::{build::Configuration, delivery, observe::Observed, publish::Chosen};
+use super::{
+    build::Configuration,
+    configuration::{choose::Chosen, delivery},
+    observe::Observed,
+};
 use crate::{
     conditions::{ConditionStatus, Finding},
     context::Context,

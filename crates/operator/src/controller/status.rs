@@ -8,10 +8,9 @@ use keelson_api::{
 };
 
 use super::{
-    delivery::Delivery,
+    configuration::{choose::Chosen, delivery::Delivery},
     groups,
     observe::{Live, Observed},
-    publish::Chosen,
     registration::Registration,
 };
 use crate::{

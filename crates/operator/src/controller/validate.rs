@@ -14,11 +14,13 @@ use slurm_conf::{
 };
 
 use super::{
-    blame::Origins,
-    delivery::JwtKeyNames,
+    configuration::{
+        delivery::JwtKeyNames,
+        file_origin::Origins,
+        user_files::{self, UserFiles},
+    },
     observe::Observed,
     rivals,
-    user_files::{self, UserFiles},
 };
 use crate::{
     children::checksum, fingerprints::Fingerprints, problem::Problem, secrets,

@@ -16,11 +16,13 @@ use keelson_api::{Accounting, Controller, NodeSet};
 use keelson_runtime::optional_kind::Installed;
 use serde_json::{Value, json};
 
-use super::{
+use crate::controller::{
     build::{self, Children},
-    delivery::Expected,
+    configuration::{
+        choose::{self, Chosen},
+        delivery::Expected,
+    },
     observe::{Live, Observed},
-    publish::{self, Chosen},
     validate::{self, Validated},
 };
 
@@ -97,8 +99,8 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
     let validated = validate::validate(observed)?;
     let rendered = build::render(&validated).unwrap();
     let mut configuration = match &validated {
-        Validated::Internal(internal) => publish::configuration(&rendered, internal)?,
-        Validated::External(_) => publish::plain(rendered.clone()).configuration,
+        Validated::Internal(internal) => choose::configuration(&rendered, internal)?,
+        Validated::External(_) => choose::plain(rendered.clone()).configuration,
     };
     configuration.restart_hash = Some("restart".into());
     let findings = rendered.findings;

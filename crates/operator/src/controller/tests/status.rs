@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use keelson_runtime::optional_kind::Installed;
 use serde_json::json;
 
-use super::{children, chosen, observed};
+use super::children;
+use super::chosen;
+use super::observed;
 use crate::{
     conditions::tests::shown,
     controller::{

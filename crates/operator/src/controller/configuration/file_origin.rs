@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::publish::Chosen;
+use super::choose::Chosen;
 
 /// Most files that are named.
 const SHOWN: usize = 3;
@@ -68,7 +68,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::controller::{build::Configuration, build::Rendered, publish};
+    use crate::controller::{build::Configuration, build::Rendered, configuration::choose};
 
     fn chosen(files: &[(&str, &str)], in_use: &[(&str, &str)]) -> Chosen {
         let configuration = |files: &[(&str, &str)]| Configuration {
@@ -78,7 +78,7 @@ mod tests {
                 .collect(),
             ..Configuration::default()
         };
-        let mut chosen = publish::plain(Rendered {
+        let mut chosen = choose::plain(Rendered {
             files: BTreeMap::new(),
             findings: vec![],
         });

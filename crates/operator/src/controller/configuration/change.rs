@@ -12,7 +12,7 @@ use slurm_conf::{
     syntax::{Document, Statement, parse},
 };
 
-use super::build::Configuration;
+use crate::controller::build::Configuration;
 use crate::problem::Problem;
 
 /// What Slurm's jobs use, as far as it matters here.

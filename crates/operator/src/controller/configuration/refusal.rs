@@ -9,11 +9,11 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
-    basis::{Basis, Standing},
+    baseline::{Baseline, Standing},
     delivery::Delivery,
-    observe::Observed,
     quiesce::{self, ConfigurationChange},
 };
+use crate::controller::observe::Observed;
 use crate::{context::Context, problem::Problem};
 
 /// Longer words are cut.
@@ -24,17 +24,17 @@ pub async fn of(
     context: &Context,
     writer: &Writer,
     observed: &Observed,
-    basis: Option<&Basis>,
+    baseline: Option<&Baseline>,
     change: &ConfigurationChange,
 ) -> Option<Problem> {
     if let Some(words) = remembered(observed, change) {
         return Some(problem(change, words));
     }
-    let basis = basis.filter(|basis| basis.standing == Standing::Refused)?;
+    let baseline = baseline.filter(|baseline| baseline.standing == Standing::Refused)?;
     if !quiesce::has_switched_to(observed, &change.name) {
         return None;
     }
-    let name = basis.published.name.as_deref().unwrap_or_default();
+    let name = baseline.published.name.as_deref().unwrap_or_default();
     let Delivery::Refused(words) = Delivery::of_config(&observed.live.answers, name) else {
         return None;
     };

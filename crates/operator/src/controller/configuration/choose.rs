@@ -6,14 +6,17 @@ use keelson_api::{Controller, well_known::annotation};
 use keelson_runtime::{Key, apply::Writer, run::chain};
 
 use super::{
-    basis::Basis,
-    blame::Origins,
-    build::{self, Configuration, Rendered},
+    baseline::Baseline,
+    change::{Decision, Step, decide},
     delivery::{self, Delivery, Expected},
-    observe::{Live, Observed, observe_usage},
-    published::{Decision, Step, decide},
+    file_origin::Origins,
     quiesce::{self, Changes, ConfigurationChange},
-    refusal, registration,
+    refusal,
+};
+use crate::controller::{
+    build::{self, Configuration, Rendered},
+    observe::{Live, Observed, observe_usage},
+    registration,
     validate::{Internal, Validated},
 };
 use crate::{anchor, children::checksum, context::Context, keys, problem::Problem};
@@ -57,8 +60,8 @@ pub async fn choose(
     let Validated::Internal(internal) = validated else {
         return Ok(plain(rendered));
     };
-    let basis = Basis::of(&observed.live, &internal.user_files);
-    let accounting_waits = accounting_waits(observed, basis.as_ref());
+    let baseline = Baseline::of(&observed.live, &internal.user_files);
+    let accounting_waits = accounting_waits(observed, baseline.as_ref());
     if accounting_waits {
         internal.conf.accounting = None;
         rendered = render(validated)?;
@@ -67,9 +70,9 @@ pub async fn choose(
         return Ok(plain(rendered));
     };
     let candidate = configuration(&rendered, internal)?;
-    let steps = match &basis {
-        Some(basis) => basis.steps(&candidate),
-        None => steps_without_basis(&observed.live, &candidate),
+    let steps = match &baseline {
+        Some(baseline) => baseline.steps(&candidate),
+        None => steps_without_baseline(&observed.live, &candidate),
     };
     let usage = if steps.iter().flatten().any(Step::needs_usage) {
         observe_usage(context, &Key::of(observed.controller.as_ref())).await
@@ -100,7 +103,7 @@ pub async fn choose(
     let mut configuration = configuration(&rendered, internal)?;
     let mut disruptive = disruptive(&observed.controller, &steps, &candidate);
     if let Some(change) = &disruptive
-        && let Some(refusal) = refusal::of(context, writer, observed, basis.as_ref(), change).await
+        && let Some(refusal) = refusal::of(context, writer, observed, baseline.as_ref(), change).await
     {
         held = Some(refusal);
         disruptive = None;
@@ -125,7 +128,7 @@ pub async fn choose(
         return Ok(plain(rendered));
     };
     // The last of all that asks Slurm, so that what it found is still so when it is acted on.
-    match quiesce::advance(context, writer, observed, basis.as_ref(), &changes).await {
+    match quiesce::advance(context, writer, observed, baseline.as_ref(), &changes).await {
         quiesce::Outcome::Hold(problem) => {
             // slurmd reads its key again with a changed configuration, so a change of either waits for the other.
             held = Some(problem);
@@ -134,7 +137,7 @@ pub async fn choose(
         quiesce::Outcome::Proceed { waiting: in_slurm } => waiting.splice(0..0, in_slurm).for_each(drop),
     }
     if let Some(problem) = &held
-        && basis.is_none()
+        && baseline.is_none()
         && !steps.is_empty()
     {
         // There is nothing that could stay.
@@ -142,15 +145,15 @@ pub async fn choose(
     }
     if held.is_none() {
         configuration.restart_hash = restart_hash(observed, internal, &rendered, restart, is_disruptive)
-            .or_else(|| basis.as_ref()?.restart_hash(&configuration));
-    } else if let Some(basis) = &basis {
-        configuration = basis.stays().clone();
+            .or_else(|| baseline.as_ref()?.restart_hash(&configuration));
+    } else if let Some(baseline) = &baseline {
+        configuration = baseline.stays().clone();
     }
     let name = delivery::hash(&configuration.files);
     configuration.name = Some(name.clone());
     Ok(Chosen {
         rolled_hash: rolled_hash(&observed.live, &configuration, &name),
-        in_use: basis.as_ref().and_then(|basis| basis.to_keep().cloned()),
+        in_use: baseline.as_ref().and_then(|baseline| baseline.to_keep().cloned()),
         expected: Expected {
             config: name,
             // Under another slurm.key than slurmctld has nothing can be told.
@@ -195,17 +198,17 @@ fn disruptive(
 
 /// Whether a slurmctld that runs without records has to wait for them: it would try to register with slurmdbd once and never
 /// again. One that starts waits for slurmdbd by itself, and no job runs unrecorded meanwhile.
-fn accounting_waits(observed: &Observed, basis: Option<&Basis>) -> bool {
-    let (Some(accounting), Some(basis)) = (&observed.accounting, basis) else {
+fn accounting_waits(observed: &Observed, baseline: Option<&Baseline>) -> bool {
+    let (Some(accounting), Some(baseline)) = (&observed.accounting, baseline) else {
         return false;
     };
-    let known = std::iter::once(&basis.published).chain(&basis.in_use);
+    let known = std::iter::once(&baseline.published).chain(&baseline.in_use);
     !known.into_iter().any(registration::is_on) && !registration::is_ready(accounting)
 }
 
 /// What the step to the candidate asks for when nothing is published. That is so before the first start, or because somebody
 /// deleted what was.
-fn steps_without_basis(live: &Live, candidate: &Configuration) -> Vec<Option<Step>> {
+fn steps_without_baseline(live: &Live, candidate: &Configuration) -> Vec<Option<Step>> {
     let name = delivery::hash(&candidate.files);
     if live.stateful_set.is_none() || Delivery::of_config(&live.answers, &name) == Delivery::Applied {
         return vec![];
@@ -214,7 +217,7 @@ fn steps_without_basis(live: &Live, candidate: &Configuration) -> Vec<Option<Ste
     vec![Some(Step::from_unknown(why))]
 }
 
-pub(super) fn plain(rendered: Rendered) -> Chosen {
+pub(in crate::controller) fn plain(rendered: Rendered) -> Chosen {
     Chosen {
         configuration: Configuration {
             files: bytes(&rendered.files).collect(),
@@ -239,7 +242,10 @@ fn bytes(files: &BTreeMap<String, String>) -> impl Iterator<Item = (String, Vec<
 }
 
 /// What is generated, and the user's files beside it.
-pub(super) fn configuration(rendered: &Rendered, internal: &Internal) -> Result<Configuration, Problem> {
+pub(in crate::controller) fn configuration(
+    rendered: &Rendered,
+    internal: &Internal,
+) -> Result<Configuration, Problem> {
     let mut files = internal.user_files.clone();
     files.extend(bytes(&rendered.files));
     let size: usize = files.values().map(Vec::len).sum();
@@ -305,7 +311,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controller::delivery::Answer;
+    use crate::controller::configuration::delivery::Answer;
 
     fn ours(active: &str, verdict: &str) -> Answer {
         let report = json!({ "config": { "candidate": "new", "active": active, "verdict": verdict } });
@@ -330,7 +336,7 @@ mod tests {
             answers: vec![ours(&active, "applied")],
             ..Live::default()
         };
-        let steps = steps_without_basis(&live, &candidate);
+        let steps = steps_without_baseline(&live, &candidate);
         assert_eq!(steps.iter().flatten().any(Step::needs_usage), dangerous);
     }
 

@@ -13,7 +13,8 @@ use slurm_conf::{
     vocabulary,
 };
 
-use super::{blame::Origins, observe::Observed};
+use super::file_origin::Origins;
+use crate::controller::observe::Observed;
 use crate::problem::Problem;
 
 /// Most notes of one Controller that are shown; the rest is counted.

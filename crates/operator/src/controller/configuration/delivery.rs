@@ -1,26 +1,17 @@
-//! Whether slurmctld has taken in the configuration that was published.
+//! Whether slurmctld has taken in the configuration that was published. Pure.
 //!
 //! The first process of our images tries a candidate, keeps the last good one, and tells on a port of its own. Whoever
-//! does not answer there although its pod is ready is an image of the peer's, which takes a configuration in by its
+//! does not answer there although its pod is ready is an image of Slinky's, which takes a configuration in by its
 //! sidecar or by a restart.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
-use keelson_api::well_known::{condition, port, reason};
-use kube::ResourceExt;
+use keelson_api::well_known::{condition, reason};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::conditions::{ConditionStatus, Finding};
-
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of a report: four hashes and a few lines of slurmctld's log.
-const LONGEST_REPORT: usize = 64 << 10;
 
 /// What a person hears when it is so again.
 pub const IN_USE: &str = "slurmctld runs with the newest configuration";
@@ -37,19 +28,19 @@ pub struct Report {
     jwt_key: Option<String>,
     /// Absent from images of before.
     #[serde(default)]
-    pub(super) groups: GroupReport,
+    pub(in crate::controller) groups: GroupReport,
     config: ConfigReport,
 }
 
 /// The groups that partitions name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct GroupReport {
+pub(in crate::controller) struct GroupReport {
     /// How many there are.
     #[serde(default)]
-    pub(super) named: usize,
+    pub(in crate::controller) named: usize,
     /// Those that slurmctld does not find, with the partitions that name them.
     #[serde(default)]
-    pub(super) unknown: BTreeMap<String, BTreeSet<String>>,
+    pub(in crate::controller) unknown: BTreeMap<String, BTreeSet<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -178,7 +169,7 @@ impl Delivery {
     }
 }
 
-pub(super) fn ours(answers: &[Answer]) -> impl Iterator<Item = &Report> {
+pub(in crate::controller) fn ours(answers: &[Answer]) -> impl Iterator<Item = &Report> {
     answers.iter().filter_map(|answer| match answer {
         Answer::Ours(report) => Some(report),
         Answer::Foreign | Answer::Silent => None,
@@ -220,74 +211,12 @@ pub fn hash(files: &BTreeMap<String, Vec<u8>>) -> String {
     })
 }
 
-/// Asks every pod.
-pub async fn ask(http: &reqwest::Client, pods: &[std::sync::Arc<Pod>]) -> Vec<Answer> {
-    stream::iter(pods.iter().cloned())
-        .map(|pod| async move { ask_one(http, &pod).await })
-        .buffered(8)
-        .collect()
-        .await
-}
-
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions
         .into_iter()
         .flatten()
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
-    let status = pod.status.as_ref();
-    let ready = is_ready(pod);
-    let Some(address) = status.and_then(|status| status.pod_ip.as_deref()) else {
-        return Answer::Silent;
-    };
-    let leaves = pod.metadata.deletion_timestamp.is_some();
-    let host = if address.contains(':') {
-        format!("[{address}]")
-    } else {
-        address.to_owned()
-    };
-    let url = format!("http://{host}:{}/v1/status", port::INIT);
-    let answer = http.get(url).timeout(PATIENCE).send().await;
-    match answer {
-        Ok(answer) if answer.status().is_success() => {
-            read_report(answer).await.map_or(Answer::Silent, Answer::Ours)
-        }
-        // Refused at once: nobody listens. That a pod of ours ended a moment ago may not be known yet, but then nobody
-        // listens on slurmctld's port either.
-        Err(error)
-            if error.is_connect()
-                && !error.is_timeout()
-                && ready
-                && !leaves
-                && slurmctld_listens(&host).await =>
-        {
-            tracing::debug!(pod = pod.name_any(), "no status port: an image of another maker");
-            Answer::Foreign
-        }
-        Ok(_) | Err(_) => Answer::Silent,
-    }
-}
-
-/// Reads a report; whoever sends more than one has is not our `init`.
-async fn read_report(mut answer: reqwest::Response) -> Option<Report> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = answer.chunk().await.ok()? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > LONGEST_REPORT {
-            return None;
-        }
-    }
-    serde_json::from_slice(&bytes).ok()
-}
-
-async fn slurmctld_listens(host: &str) -> bool {
-    let connect = tokio::net::TcpStream::connect(format!("{host}:{}", port::SLURMCTLD));
-    tokio::time::timeout(PATIENCE, connect)
-        .await
-        .is_ok_and(|answer| answer.is_ok())
 }
 
 #[cfg(test)]

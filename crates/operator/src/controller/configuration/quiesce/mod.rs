@@ -16,9 +16,11 @@ use serde_json::json;
 use slurm_rest::{Client, Fetched};
 
 use super::{
-    basis::{Basis, Standing},
-    build::Configuration,
+    baseline::{Baseline, Standing},
     delivery,
+};
+use crate::controller::{
+    build::Configuration,
     observe::{Live, Observed},
 };
 use crate::{
@@ -108,12 +110,12 @@ pub async fn advance(
     context: &Context,
     writer: &Writer,
     observed: &Observed,
-    basis: Option<&Basis>,
+    baseline: Option<&Baseline>,
     changes: &Changes,
 ) -> Outcome {
     let key = Key::of(observed.controller.as_ref());
     let recorded = recorded(observed);
-    let lagging = lagging(&observed.live, basis, recorded.as_ref());
+    let lagging = lagging(&observed.live, baseline, recorded.as_ref());
     let Some(facts) = observe(context, observed, recorded, &lagging, &key, changes).await else {
         return Outcome::Proceed { waiting: None };
     };
@@ -131,9 +133,9 @@ pub async fn bring_back(
     context: &Context,
     writer: &Writer,
     observed: &Observed,
-    basis: Option<&Basis>,
+    baseline: Option<&Baseline>,
 ) -> Option<String> {
-    match advance(context, writer, observed, basis, &Changes::default()).await {
+    match advance(context, writer, observed, baseline, &Changes::default()).await {
         Outcome::Proceed { waiting } => waiting,
         Outcome::Hold(problem) => Some(problem.message),
     }
@@ -185,7 +187,7 @@ async fn observe(
 }
 
 /// The slurmctld pods that may run with something else than they were given, or the StatefulSet if none of them serves.
-fn lagging(live: &Live, basis: Option<&Basis>, recorded: Option<&Record>) -> Vec<String> {
+fn lagging(live: &Live, baseline: Option<&Baseline>, recorded: Option<&Record>) -> Vec<String> {
     if !live.pods.iter().any(|pod| delivery::is_ready(pod)) {
         return vec!["no pod is ready".to_owned()];
     }
@@ -200,7 +202,7 @@ fn lagging(live: &Live, basis: Option<&Basis>, recorded: Option<&Record>) -> Vec
     let reconfigured = recorded
         .and_then(Record::change)
         .is_some_and(|change| change.contains(CONFIGURATION));
-    if let Some(basis) = basis.filter(|_| reconfigured) {
+    if let Some(baseline) = baseline.filter(|_| reconfigured) {
         // A standby on a machine that is lost stays until somebody deletes it; it is not in charge.
         let counts = |pod: &Pod| delivery::is_ready(pod) || pod.metadata.deletion_timestamp.is_none();
         let restarted = |wanted: &Configuration| {
@@ -211,9 +213,9 @@ fn lagging(live: &Live, basis: Option<&Basis>, recorded: Option<&Record>) -> Vec
             )
         };
         let all = || live.pods.iter().map(|pod| pod.name_any()).collect();
-        pods.extend(match basis.standing {
+        pods.extend(match baseline.standing {
             _ if delivery::has_other_candidate(&live.answers) => all(),
-            Standing::Accepted => restarted(&basis.published),
+            Standing::Accepted => restarted(&baseline.published),
             // It goes on with the one before, as soon as that is published again.
             Standing::Refused | Standing::Unknown => all(),
         });
@@ -438,7 +440,7 @@ mod lagging_tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::controller::delivery::Answer;
+    use crate::controller::configuration::delivery::Answer;
 
     fn pod(name: &str, hash: &str, ready: bool, deleted: bool) -> Arc<Pod> {
         let deleted = deleted.then_some("2026-01-01T00:00:00Z");
@@ -450,13 +452,13 @@ mod lagging_tests {
         Arc::new(serde_json::from_value(pod).unwrap())
     }
 
-    fn basis(standing: Standing) -> Basis {
+    fn baseline(standing: Standing) -> Baseline {
         let published = Configuration {
             files: BTreeMap::new(),
             restart_hash: Some("new".to_owned()),
             name: Some("name".to_owned()),
         };
-        Basis {
+        Baseline {
             in_use: Some(published.clone()),
             published,
             standing,
@@ -486,12 +488,12 @@ mod lagging_tests {
             answers: vec![answer(candidate)],
             ..Live::default()
         };
-        let basis = basis(standing);
+        let baseline = baseline(standing);
         let recorded = |change: &str| Record::Switched(change.to_owned());
-        let found = lagging(&live, Some(&basis), Some(&recorded("configuration-1")));
+        let found = lagging(&live, Some(&baseline), Some(&recorded("configuration-1")));
         assert_eq!(found, expected);
         // What the pods say of the configuration does not matter for another key.
-        let found = lagging(&live, Some(&basis), Some(&recorded("key-1")));
+        let found = lagging(&live, Some(&baseline), Some(&recorded("key-1")));
         assert!(found.is_empty() || found == ["no pod is ready"], "{found:?}");
     }
 }

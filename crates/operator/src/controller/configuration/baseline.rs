@@ -10,11 +10,10 @@ use keelson_api::well_known::{annotation, file};
 use kube::ResourceExt;
 
 use super::{
-    build::Configuration,
+    change::Step,
     delivery::{Delivery, hash},
-    observe::Live,
-    published::Step,
 };
+use crate::controller::{build::Configuration, observe::Live};
 use crate::workload::Workload;
 
 /// What slurmctld made of the published configuration.
@@ -41,14 +40,14 @@ impl Standing {
 
 /// The configurations that a change may begin from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Basis {
+pub struct Baseline {
     pub published: Configuration,
     /// What slurmctld accepted last, as far as that is known.
     pub in_use: Option<Configuration>,
     pub standing: Standing,
 }
 
-impl Basis {
+impl Baseline {
     /// `None` while nothing is published. `user_files` are those of now.
     pub fn of(live: &Live, user_files: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
         // Somebody may have deleted what was published last; slurmctld still runs with what it accepted.
@@ -169,7 +168,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::controller::delivery::Answer;
+    use crate::controller::configuration::delivery::Answer;
 
     fn published(files: &Value, name: Option<&str>) -> Arc<ConfigMap> {
         let annotations = name.map(|name| json!({ annotation::CONFIG_NAME: name }));
@@ -185,7 +184,7 @@ mod tests {
     }
 
     /// The newest refused, accepted or not answered; the one before it in use.
-    fn basis(active: &str, verdict: &str) -> Basis {
+    fn baseline(active: &str, verdict: &str) -> Baseline {
         let new = json!({ "slurm.conf": "MinJobAge=2" });
         let name = hash(&conf("MinJobAge=2").files);
         let report = json!({ "config": { "candidate": name, "active": active.replace("NEW", &name), "verdict": verdict } });
@@ -195,7 +194,7 @@ mod tests {
             answers: vec![Answer::Ours(serde_json::from_value(report).unwrap())],
             ..Live::default()
         };
-        Basis::of(&live, &BTreeMap::new()).unwrap()
+        Baseline::of(&live, &BTreeMap::new()).unwrap()
     }
 
     #[rstest]
@@ -209,30 +208,30 @@ mod tests {
         #[case] stays: &str,
         #[case] keeps: &str,
     ) {
-        let basis = basis(active, verdict);
+        let baseline = baseline(active, verdict);
         let age = |configuration: &Configuration| {
             let text = configuration.slurm_conf().unwrap();
             text.trim_start_matches("MinJobAge=").to_owned()
         };
         assert_eq!(
-            basis.possible().into_iter().map(age).collect::<Vec<_>>(),
+            baseline.possible().into_iter().map(age).collect::<Vec<_>>(),
             possible
         );
-        assert_eq!(age(basis.stays()), stays);
-        assert_eq!(age(basis.to_keep().unwrap()), keeps);
+        assert_eq!(age(baseline.stays()), stays);
+        assert_eq!(age(baseline.to_keep().unwrap()), keeps);
     }
 
     /// What was refused never was in use: a change that comes a second time is as dear as it was the first time.
     #[test]
     fn after_a_refusal_a_change_is_measured_against_what_is_in_use() {
         let [linear, tres] = ["select/linear", "select/cons_tres"].map(|kind| format!("SelectType={kind}\n"));
-        let basis = |standing| Basis {
+        let baseline = |standing| Baseline {
             published: conf(&format!("{tres}NoSuchParameter=1\n")),
             in_use: Some(conf(&linear)),
             standing,
         };
         let costs_jobs = |standing, candidate: &str| {
-            let steps = basis(standing).steps(&conf(candidate));
+            let steps = baseline(standing).steps(&conf(candidate));
             steps.iter().flatten().any(Step::needs_usage)
         };
         assert!(costs_jobs(Standing::Refused, &tres));
@@ -260,8 +259,8 @@ mod tests {
             )),
             ..Live::default()
         };
-        let basis = Basis::of(&live, &BTreeMap::new()).unwrap();
-        let steps = basis.steps(&conf("SelectType=select/cons_tres"));
+        let baseline = Baseline::of(&live, &BTreeMap::new()).unwrap();
+        let steps = baseline.steps(&conf("SelectType=select/cons_tres"));
         assert!(steps.iter().flatten().any(Step::needs_usage));
     }
 
@@ -274,9 +273,9 @@ mod tests {
             config_in_use: Some(Arc::clone(&original)),
             ..Live::default()
         };
-        let basis = Basis::of(&live, &BTreeMap::new()).unwrap();
-        assert_eq!(basis.published.slurm_conf(), Some("MinJobAge=1"));
-        assert_eq!(basis.steps(&conf("MinJobAge=1")), vec![]);
+        let baseline = Baseline::of(&live, &BTreeMap::new()).unwrap();
+        assert_eq!(baseline.published.slurm_conf(), Some("MinJobAge=1"));
+        assert_eq!(baseline.steps(&conf("MinJobAge=1")), vec![]);
     }
 
     #[test]
