@@ -91,7 +91,7 @@ where
     Ok(crd)
 }
 
-/// Our columns stand behind the peer's, whose order scripts may rely on. They are the same for every kind; as the peer's
+/// Our columns stand behind Slinky's, whose order scripts may rely on. They are the same for every kind; as Slinky's
 /// READY column of a NodeSet is a number of pods, the condition of that name is shown as AVAILABLE.
 fn health_columns() -> [CustomResourceColumnDefinition; 3] {
     let column = |name: &str, condition: &str, field: &str| CustomResourceColumnDefinition {

@@ -1,6 +1,6 @@
 //! Defaults. The functions feed both the CRD schema and reading an object that was stored without the field, so the two
 //! cannot differ. The methods answer for whole sub-objects that are absent, and for our own fields, which have no
-//! default in the CRD so that an object written for the peer stays byte for byte what it was.
+//! default in the CRD so that an object written for Slinky stays byte for byte what it was.
 
 use std::time::Duration;
 
@@ -107,12 +107,12 @@ impl AccountingSpec {
 }
 
 impl StorageConfig {
-    /// Port of the database. A written 0 means the default, as it does for the peer.
+    /// Port of the database. A written 0 means the default, as it does for Slinky.
     pub fn port(&self) -> i32 {
         if self.port == 0 { storage_port() } else { self.port }
     }
 
-    /// Name of the database. A written "" means the default, as it does for the peer.
+    /// Name of the database. A written "" means the default, as it does for Slinky.
     pub fn database(&self) -> String {
         if self.database.is_empty() {
             storage_database()

@@ -1,4 +1,4 @@
-//! Names of the objects that belong to a custom resource, and addresses inside the cluster. They are the peer's, so that
+//! Names of the objects that belong to a custom resource, and addresses inside the cluster. They are Slinky's, so that
 //! running objects are adopted instead of made anew.
 
 use kube_core::ResourceExt as _;
@@ -294,7 +294,7 @@ impl NodeSet {
 }
 
 impl Token {
-    /// User that the token speaks for. The peer falls back to `nobody`.
+    /// User that the token speaks for. Slinky falls back to `nobody`.
     pub fn username(&self) -> &str {
         if self.spec.username.is_empty() {
             "nobody"

@@ -134,7 +134,7 @@ pub enum IntOrString {
 }
 
 impl IntOrString {
-    /// The number that this stands for out of `total`. A percentage rounds up, as the peer's does.
+    /// The number that this stands for out of `total`. A percentage rounds up, as Slinky's does.
     pub fn scaled_up(&self, total: u32) -> Result<u32, ScalarError> {
         let wrong = || ScalarError::NumberOrPercent(self.to_string());
         match self {

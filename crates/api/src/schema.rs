@@ -1,6 +1,6 @@
 //! Turns what schemars derives into the structural schema that the API server takes.
 //!
-//! The rules are those of the peer's CRDs: an absent value is the only way to say "not set" (`null` is pruned and
+//! The rules are those of Slinky's CRDs: an absent value is the only way to say "not set" (`null` is pruned and
 //! then defaulted), except for the fields that carry `#[schemars(extend("nullable" = true))]`, where `null` is stored.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;

@@ -1,6 +1,6 @@
 //! Every name that two processes, or a process and a person, must spell alike: labels, annotations, finalizers,
 //! condition types and reasons, ports, environment, volumes, containers, files. They live here and nowhere else.
-//! Names under `slinky.slurm.net/` are the peer's and never change; names under `keelson.dev/` are ours.
+//! Names under `slinky.slurm.net/` are Slinky's and never change; names under `keelson.dev/` are ours.
 
 /// API group of the six kinds.
 pub const GROUP: &str = "slinky.slurm.net";
@@ -151,7 +151,7 @@ pub mod object {
 
 /// Finalizers.
 pub mod finalizer {
-    /// NodeSet: a maintenance reservation of ours may exist in Slurm (the peer's name).
+    /// NodeSet: a maintenance reservation of ours may exist in Slurm (Slinky's name).
     pub const NODESET_RESERVATION: &str = "nodeset.slinky.slurm.net/reservation";
     /// NodeSet: its workers are drained before they go.
     pub const NODESET_DRAIN: &str = "keelson.dev/drain";
@@ -181,7 +181,7 @@ pub mod condition {
 
 /// Suffixes of [`condition::SLURM_NODE_STATE_PREFIX`].
 pub mod slurm_state {
-    /// Base states, in the peer's spelling.
+    /// Base states, in Slinky's spelling.
     pub const BASE: [&str; 7] = ["Allocated", "Down", "Error", "Future", "Idle", "Mixed", "Unknown"];
     /// Flags on top of a base state.
     pub const FLAGS: [&str; 8] = [
@@ -260,9 +260,9 @@ pub mod reason {
     pub const DAEMON_ENDED: &str = "DaemonEnded";
     /// Not ready: Kubernetes cannot schedule the pod or start its container.
     pub const POD_HELD: &str = "PodHeld";
-    /// ReservationCreated is True (the peer's word).
+    /// ReservationCreated is True (Slinky's word).
     pub const RESERVATION_CREATED: &str = "Created";
-    /// ReservationCreated is False (the peer's word).
+    /// ReservationCreated is False (Slinky's word).
     pub const RESERVATION_NOT_EXISTS: &str = "NotExists";
     /// ReservationCreated is Unknown: Slurm did not answer, or did not do what it was asked for.
     pub const RESERVATION_FAILED: &str = "ReservationFailed";

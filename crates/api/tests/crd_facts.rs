@@ -1,4 +1,4 @@
-//! The CRDs beside the peer's: the facts of both stand in `crd_facts.txt` and in the tables here, and ours must be exactly
+//! The CRDs beside Slinky's: the facts of both stand in `crd_facts.txt` and in the tables here, and ours must be exactly
 //! that. A field that changes by accident fails, and so does one that is added without being written down.
 
 #![allow(
@@ -252,7 +252,7 @@ fn subresources_are_the_peers(
     assert_eq!(version(kind)["subresources"], expected);
 }
 
-/// The messages start with the peer's, so that whoever looks for them finds them.
+/// The messages start with Slinky's, so that whoever looks for them finds them.
 #[rstest]
 #[case("Accounting", "", &["slurmKeyRef must be set when external is false",
     "jwtKeyRef or jwtHs256KeyRef must be set when external is false", "externalConfig must be set when external is true"])]

@@ -36,7 +36,7 @@ fn render() -> String {
     for crd in keelson_api::crds().unwrap() {
         let names = &crd.spec.names;
         let _ = write!(page, "\n## {}\n", names.kind);
-        // The peer lists some plurals among the short names.
+        // Slinky lists some plurals among the short names.
         let short = names
             .short_names
             .iter()

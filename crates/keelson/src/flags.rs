@@ -1,4 +1,4 @@
-//! Flags, named as the peer's so that its Deployment can run our image.
+//! Flags, named as Slinky's so that its Deployment can run our image.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ pub struct Operator {
 }
 
 #[derive(Debug, Args)]
-#[allow(clippy::struct_field_names, reason = "the fields are the peer's flag names")]
+#[allow(clippy::struct_field_names, reason = "the fields are Slinky's flag names")]
 pub struct Workers {
     /// Accountings worked on at the same time.
     #[arg(long, default_value_t = 1)]
@@ -83,7 +83,7 @@ pub struct Workers {
 }
 
 #[derive(Debug, Args)]
-#[allow(clippy::struct_field_names, reason = "the fields are the peer's flag names")]
+#[allow(clippy::struct_field_names, reason = "the fields are Slinky's flag names")]
 pub struct Log {
     /// `debug`, `info`, `warn`, `error`, or a number above 0 for more than debug; or a filter such as `info,kube=debug`.
     #[arg(long, env = "KEELSON_LOG", default_value = "info")]

@@ -71,7 +71,7 @@ fn crds() -> anyhow::Result<String> {
     Ok(files.into_iter().map(|(_, yaml)| yaml).collect())
 }
 
-/// The peer's charts start its images by their entrypoints with flags only: the name that we are started under then
+/// Slinky's charts start its images by their entrypoints with flags only: the name that we are started under then
 /// says what to do.
 fn with_subcommand(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.collect();

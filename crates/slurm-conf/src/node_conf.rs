@@ -180,7 +180,7 @@ impl Fault {
     }
 }
 
-/// Reads the text. A list that comes twice has the values of both, as with the peer. All faults are reported, not only
+/// Reads the text. A list that comes twice has the values of both, as with Slinky. All faults are reported, not only
 /// the first.
 pub fn parse(text: &str) -> Result<NodeConf, Vec<Fault>> {
     let mut conf = NodeConf::default();

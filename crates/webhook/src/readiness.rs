@@ -9,7 +9,7 @@ use std::{
 use keelson_runtime::health::Health;
 use parking_lot::Mutex;
 
-/// How long the first lists are waited for. The peer's chart gives no right to watch our kinds; then rules that compare
+/// How long the first lists are waited for. Slinky's chart gives no right to watch our kinds; then rules that compare
 /// objects are off, which is better than no answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 

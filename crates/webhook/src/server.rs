@@ -92,7 +92,7 @@ pub fn router(service: Service) -> Router {
         .with_state(service)
 }
 
-/// Path of the validating hook of a kind, as the peer has it.
+/// Path of the validating hook of a kind, as Slinky has it.
 pub fn path_of<K: Rules>() -> String {
     format!("/validate-slinky-slurm-net-v1beta1-{}", K::KIND)
 }

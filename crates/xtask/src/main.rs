@@ -7,7 +7,7 @@ mod cluster;
 mod first_job;
 mod interrupt;
 mod permissions;
-mod previous;
+mod previous_release;
 mod slurm;
 mod slurm_status;
 mod test;

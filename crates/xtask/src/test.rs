@@ -14,7 +14,7 @@ use testbed::progress::Progress;
 use testbed::{command, image};
 
 use crate::workspace::{self, Build};
-use crate::{audit, cluster, permissions, previous, slurm};
+use crate::{audit, cluster, permissions, previous_release, slurm};
 
 #[derive(Args)]
 pub struct Options {
@@ -136,7 +136,7 @@ fn filter(base: &str, options: &Options) -> String {
 /// Builds what the cluster runs, beside other work.
 fn release(cache: &Cache) -> Result<()> {
     // In this order: what the shared place of building ends with is this checkout's own.
-    previous::build(cache, &Progress::lines())?;
+    previous_release::build(cache, &Progress::lines())?;
     workspace::build_images(cache, &Progress::lines(), Build::Release).map(drop)
 }
 
@@ -225,7 +225,7 @@ fn with_cluster(
     };
     testbed::host::require(cache)?;
     // Before this checkout's own programs, as above.
-    let previous = previous::build(cache, progress)?;
+    let previous = previous_release::build(cache, progress)?;
     let shared = provide(progress, &options.name, build)?;
     // Tests that need a cluster for themselves start this one; here it may be from a former run.
     let alone = format!("{}-alone", options.name);

@@ -1,5 +1,5 @@
-//! From the project's previous landing (`tests/e2e/previous-landing`) to this one, back and forth again, under a cluster at work:
-//! its charts, operator and Slurm images are the previous landing's own, and go over by the commands of
+//! From the project's previous release (`tests/e2e/previous-release`) to this one, back and forth again, under a cluster at work:
+//! its charts, operator and Slurm images are the previous release's own, and go over by the commands of
 //! docs/src/how-to/upgrade.md. Jobs, workers, people's login pods, keys, volumes and objects stay.
 //!
 //! The operator that all others rely on is exchanged, so this test runs alone (`.config/nextest.toml`).
@@ -39,7 +39,7 @@ impl Landing {
         })
     }
 
-    /// The kinds and the operator of this landing over whichever are there. `values` says to helm which values stay.
+    /// The kinds and the operator of this release over whichever are there. `values` says to helm which values stay.
     fn install(&self, values: &str) -> Result<()> {
         run(cluster()?
             .helm()
@@ -63,7 +63,7 @@ impl Landing {
         self.install("--reset-then-reuse-values")
     }
 
-    /// Waits until this landing's operator is the one that acts.
+    /// Waits until this release's operator is the one that acts.
     fn leads(&self) -> Result<()> {
         eventually(&format!("{} leads", self.image), || {
             let lease = get(&[HOME, "lease", OPERATOR])?;
@@ -91,7 +91,7 @@ fn previous_files() -> Result<PathBuf> {
     variable("KEELSON_TEST_PREVIOUS").map(PathBuf::from)
 }
 
-/// The previous landing's quick start with its own images, and a second login set with the capabilities that its documentation
+/// The previous release's quick start with its own images, and a second login set with the capabilities that its documentation
 /// advised: both keep their pods, whatever a new chart limits by default.
 fn previous_cluster() -> Result<Slurm> {
     let space = Namespace::create("upgrade")?;
@@ -217,7 +217,7 @@ fn helm(slurm: &Slurm, words: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn a_cluster_of_the_previous_landing_goes_over_and_back_as_it_runs() -> Result<()> {
+fn a_cluster_of_the_previous_release_goes_over_and_back_as_it_runs() -> Result<()> {
     let (this, previous) = (Landing::this(), Landing::previous()?);
     let restored = Restored;
     let images = PathBuf::from(variable("KEELSON_TEST_PREVIOUS_IMAGES")?);

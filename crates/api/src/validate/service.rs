@@ -22,7 +22,7 @@ pub(crate) fn check(service: Option<&ServiceOverride>, report: &mut Report) {
         ("nodePort", service.node_port, "Kubernetes chooses one"),
     ] {
         match port {
-            // So it is with the peer, where a number that is not set is 0.
+            // So it is with Slinky, where a number that is not set is 0.
             Some(0) => report.warn(
                 &path.field(field),
                 format!(

@@ -116,7 +116,7 @@ fn slurm_key_in_use(context: &Context, accounting: &Accounting) -> Option<String
         .find_map(|controller| context.slurm_key_in_use(&controller))
 }
 
-/// A log that cannot be read makes the status poorer and nothing worse: the peer's roles do not allow it.
+/// A log that cannot be read makes the status poorer and nothing worse: Slinky's roles do not allow it.
 async fn read_log(
     context: &Context,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Checksums in the peer's form, so that an adopted pod template with the same content has the same annotations.
+//! Checksums in Slinky's form, so that an adopted pod template with the same content has the same annotations.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 

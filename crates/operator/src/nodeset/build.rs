@@ -290,7 +290,7 @@ fn slurmd(validated: &Validated) -> Value {
     pod::container(base, spec.slurmd.as_ref())
 }
 
-/// Shell words, as the peer's images want them; ours split them by the same rules without a shell.
+/// Shell words, as Slinky's images want them; ours split them by the same rules without a shell.
 fn slurmd_args(validated: &Validated) -> Vec<String> {
     let nodeset = &validated.nodeset;
     let topology = validated

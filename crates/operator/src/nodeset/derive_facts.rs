@@ -86,7 +86,7 @@ pub fn paused(nodeset: &NodeSet) -> Option<Paused> {
 #[derive(Debug, Clone, Copy)]
 pub struct Worker<'a> {
     pub revision: &'a str,
-    /// Revisions under which the peer made the same.
+    /// Revisions under which Slinky made the same.
     pub equal: &'a BTreeSet<String>,
     /// Revisions whose workers register as the same kind of node.
     pub same_node: &'a BTreeSet<String>,
@@ -205,7 +205,7 @@ fn worker_facts(read: &Read, worker: &Worker<'_>, pod: &Pod, now: Timestamp) -> 
     if facts.ready_since.is_none() {
         facts.trouble = diagnose(pod, now);
     }
-    // One that the peer made from the same is not made anew for being made by the peer.
+    // One that Slinky made from the same is not made anew for being made by Slinky.
     if worker.equal.contains(&facts.revision) {
         worker.revision.clone_into(&mut facts.revision);
     }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::build::worker_labels;
 use crate::children::metadata::{Metadata, owned_by};
 
-/// Where our revisions keep what a worker is made from. Those of the peer have `spec` instead.
+/// Where our revisions keep what a worker is made from. Those of Slinky have `spec` instead.
 const WORKER: &str = "worker";
 
 /// Says which chart made the object: a new chart version is no reason to restart workers.
@@ -36,7 +36,7 @@ const COSMETIC: [&str; 4] = [
 pub struct History {
     /// Hash of the newest revision, as it stands on pods.
     pub newest: String,
-    /// Hashes under which the peer made pods that equal the newest in all that it knows.
+    /// Hashes under which Slinky made pods that equal the newest in all that it knows.
     pub equal: BTreeSet<String>,
     /// Hashes of revisions whose workers register as the same kind of node as those of the newest.
     pub same_node: BTreeSet<String>,
@@ -223,7 +223,7 @@ fn expired(
     old.into_iter().skip(limit).cloned().collect()
 }
 
-/// What the peer puts into a revision.
+/// What Slinky puts into a revision.
 fn peer_fields(nodeset: &NodeSet) -> Value {
     let spec = &nodeset.spec;
     json!({
@@ -237,7 +237,7 @@ fn peer_fields(nodeset: &NodeSet) -> Value {
     })
 }
 
-/// What of a revision of the peer shapes a pod.
+/// What of a revision of Slinky shapes a pod.
 fn comparable(spec: &Value) -> Value {
     let mut spec = spec.clone();
     for map in ["/template/metadata/labels", "/template/metadata/annotations"] {
@@ -248,7 +248,7 @@ fn comparable(spec: &Value) -> Value {
     normalised(&spec)
 }
 
-/// Without what says nothing: the peer writes out empty objects, nulls and zeros, and marks for its own patches.
+/// Without what says nothing: Slinky writes out empty objects, nulls and zeros, and marks for its own patches.
 fn normalised(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(stored(write).owner_references()[0].uid, "set");
     }
 
-    /// As the peer stores one: patch marks, empty objects and zeros written out.
+    /// As Slinky stores one: patch marks, empty objects and zeros written out.
     fn of_the_peer(image: &str) -> Arc<ControllerRevision> {
         Arc::new(
             serde_json::from_value(json!({

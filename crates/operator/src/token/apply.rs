@@ -22,8 +22,8 @@ pub async fn apply(
     let live = match place {
         Place::Free => None,
         Place::Ours(secret) => Some(Arc::clone(secret)),
-        // Kubernetes takes one controlling owner only: the peer's goes first.
-        Place::Peers(secret) => {
+        // Kubernetes takes one controlling owner only: Slinky's goes first.
+        Place::Slinkys(secret) => {
             let patch = json!({ "metadata": { "ownerReferences": [owned_by(token)] } });
             Some(Arc::new(writer.merge(secret.as_ref(), patch).await?))
         }

@@ -91,7 +91,7 @@ pub fn plan(validated: &Validated, now: Timestamp) -> Plan {
             )
         };
     };
-    // The peer rounds both ends of a lifetime by themselves.
+    // Slinky rounds both ends of a lifetime by themselves.
     if claims.sun != *user || claims.lifetime_secs().abs_diff(*lifetime_secs) > 1 {
         return Plan::Sign(Cause::SpecChanged);
     }

@@ -188,7 +188,7 @@ fn somebody_elses_secret_is_not_touched_but_the_peers_is_taken_over() {
     ));
     assert!(matches!(
         place(owner("Secret", "auth-jwt", "k")),
-        Ok(Place::Peers(_))
+        Ok(Place::Slinkys(_))
     ));
     let former = place(owner("Token", "t", "older")).unwrap_err().message;
     assert!(former.contains("about to be deleted"), "{former}");

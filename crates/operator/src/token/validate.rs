@@ -30,8 +30,8 @@ pub enum Place {
     Free,
     /// A Secret of this Token's.
     Ours(Arc<Secret>),
-    /// A Secret that the peer's operator made for this Token; it belongs to the key's Secret.
-    Peers(Arc<Secret>),
+    /// A Secret that Slinky's operator made for this Token; it belongs to the key's Secret.
+    Slinkys(Arc<Secret>),
 }
 
 impl std::fmt::Debug for Place {
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Place {
         f.write_str(match self {
             Self::Free => "Free",
             Self::Ours(_) => "Ours",
-            Self::Peers(_) => "Peers",
+            Self::Slinkys(_) => "Slinkys",
         })
     }
 }
@@ -48,7 +48,7 @@ impl Place {
     pub fn secret(&self) -> Option<&Arc<Secret>> {
         match self {
             Self::Free => None,
-            Self::Ours(secret) | Self::Peers(secret) => Some(secret),
+            Self::Ours(secret) | Self::Slinkys(secret) => Some(secret),
         }
     }
 }
@@ -98,7 +98,7 @@ fn place(token: &Token, secret: Option<&Arc<Secret>>, key_secret: &str) -> Resul
     }
     match owner_of(secret) {
         Some(owner) if owner.kind == "Secret" && owner.name == key_secret => {
-            Ok(Place::Peers(Arc::clone(secret)))
+            Ok(Place::Slinkys(Arc::clone(secret)))
         }
         Some(owner) if owner.kind == "Token" && owner.name == token.name_any() => {
             Err(Problem::missing(format!(

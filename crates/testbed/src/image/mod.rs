@@ -113,7 +113,7 @@ pub fn name(short: &str) -> String {
     format!("{REGISTRY}/{short}:{tag}")
 }
 
-/// The name of an image with the programs of the project's previous landing in it, from which upgrades are tested.
+/// The name of an image with the programs of the project's previous release in it, from which upgrades are tested.
 pub fn previous_name(short: &str) -> String {
     format!("{REGISTRY}/{short}:previous")
 }

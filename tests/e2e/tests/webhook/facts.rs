@@ -47,7 +47,7 @@ pub enum Expected {
     Absent(String),
 }
 
-/// Lines of a section that are the peer's own.
+/// Lines of a section that are Slinky's own.
 fn section(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let body = TABLE.split_once(&format!("[{name}]\n")).unwrap().1;
     body.lines()

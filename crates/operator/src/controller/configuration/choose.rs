@@ -281,8 +281,8 @@ fn rolled_hash(live: &Live, configuration: &Configuration, name: &str) -> Option
     if goes { wanted } else { running }
 }
 
-/// A restart that the configuration asks for. Our images take one in by themselves and restart only for what needs it. The
-/// peer's restart for each, unless their sidecar takes it in. As long as nobody can tell which it is, nothing restarts.
+/// A restart that the configuration asks for. Our images take one in by themselves and restart only for what needs it.
+/// Slinky's restart for each, unless their sidecar takes it in. As long as nobody can tell which it is, nothing restarts.
 fn restart_hash(
     observed: &Observed,
     internal: &Internal,

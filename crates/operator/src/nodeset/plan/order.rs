@@ -9,7 +9,7 @@ use crate::{
     slurm::facts::Slurm,
 };
 
-/// Smaller goes first. The order of the criteria is the peer's.
+/// Smaller goes first. The order of the criteria is Slinky's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     assigned: bool,

@@ -1,4 +1,4 @@
-//! The project's previous landing, from which upgrades are tested: its charts and examples as they were, and its programs in images
+//! The project's previous release, from which upgrades are tested: its charts and examples as they were, and its programs in images
 //! under names of their own.
 
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use testbed::progress::Progress;
 use crate::workspace;
 
 /// The file that names its commit.
-const NAMED_IN: &str = "tests/e2e/previous-landing";
+const NAMED_IN: &str = "tests/e2e/previous-release";
 
 /// What a cluster with workers and users runs.
 const IMAGES: &[&str] = &["slurm-operator", "slurmctld", "slurmd", "slurmrestd", "login"];
 
-/// The previous landing, built.
+/// The previous release, built.
 #[derive(Debug)]
 pub struct Previous {
     /// Holds `charts` and `examples`.
@@ -38,7 +38,7 @@ pub fn build(cache: &Cache, progress: &Progress) -> Result<Previous> {
         check_out(&root, commit, &source)?;
         for program in ["init", "keelson"] {
             let title =
-                format!("building {program} of the previous landing, {commit:.10} (once, a few minutes)");
+                format!("building {program} of the previous release, {commit:.10} (once, a few minutes)");
             workspace::build_program(cache, progress, &source, program, &title, &place.join(program))?;
         }
         for folder in ["charts", "examples"] {
