@@ -10,6 +10,16 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The same, with what else a person should know.
+    #[must_use]
+    pub fn and(&self, more: impl IntoIterator<Item = String>) -> Self {
+        let message = std::iter::once(self.message.clone()).chain(more);
+        Self {
+            reason: self.reason,
+            message: message.collect::<Vec<_>>().join(". Besides, "),
+        }
+    }
+
     /// A referenced object does not exist, or lacks what is needed of it.
     pub fn missing(message: impl Into<String>) -> Self {
         Self {

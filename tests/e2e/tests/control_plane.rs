@@ -358,7 +358,27 @@ fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Res
             "job {id} ran from {begun} to {ended}, and slurmctld got the change at {restarted}"
         );
     }
-    slurm.wait_idle(1).map(drop)
+    slurm.wait_idle(1)?;
+
+    // One that slurmctld refuses is withdrawn: the nodes come back, and no later start of slurmctld meets it.
+    let installed = slurm.extra_conf()?;
+    slurm.add_conf(&installed, "SwitchType=switch/nosuch")?;
+    slurm.wait_told(
+        CONTROLLER,
+        ["ConfigApplied", "False", "ConfigRefused"],
+        &["SwitchType", "switch/nosuch"],
+    )?;
+    slurm.wait_idle(1)?;
+    let job = slurm.sbatch(&[], "true")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    nothing_is_recorded(slurm)?;
+    let published = slurm.get(&["configmap", "slurm-config"])?;
+    ensure!(!published.to_string().contains("nosuch"), "it is still published");
+    slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
+    slurm.add_conf(&installed, "")?;
+    slurm
+        .wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")
+        .map(drop)
 }
 
 /// Some of these find the nodes drained, some start just before.

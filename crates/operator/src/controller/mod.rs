@@ -92,12 +92,24 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         }
         _ => Ok(()),
     };
+    let mut are_drained = false;
     let outcome = match (&chosen, &applied) {
-        (Err(problem), _) if teardown.excuses(problem) => Outcome::Leaving,
-        (Err(problem), _) => Outcome::Blocked(bring_back(&context, &writer, &observed, problem).await),
-        (Ok(_), Err(error)) => {
-            let problem = Problem::refused(chain(error));
-            Outcome::Blocked(bring_back(&context, &writer, &observed, &problem).await)
+        (Err(problem), _) => {
+            let waiting = bring_back(&context, &writer, &observed, problem).await;
+            are_drained = waiting.is_some();
+            match waiting {
+                None if teardown.excuses(problem) => Outcome::Leaving,
+                waiting => Outcome::Blocked(problem.and(waiting)),
+            }
+        }
+        // What was under way for a change goes on in the next pass: nobody knows how much of it was written.
+        (Ok((chosen, _)), Err(error)) => {
+            let waiting = chosen
+                .held
+                .iter()
+                .map(|held| &held.message)
+                .chain(&chosen.waiting);
+            Outcome::Blocked(Problem::refused(chain(error)).and(waiting.cloned()))
         }
         (Ok((chosen, _)), Ok(())) => Outcome::Published {
             chosen,
@@ -121,14 +133,14 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         ..
     } = &outcome
     else {
-        return Ok(Requeue::OnChange.or_within(outcome.waits().then_some(LOOK_WHILE_IN_USE)));
+        let waits = are_drained || outcome.waits();
+        return Ok(Requeue::OnChange.or_within(waits.then_some(LOOK_WHILE_IN_USE)));
     };
     if controller.spec.external {
         return Ok(Requeue::OnChange);
     }
     let held_for = chosen.held.as_ref().map(|held| held.reason);
-    let withdrawn =
-        held_for == Some(reason::CONFIG_REFUSED) && delivery::has_other_candidate(&observed.live.answers);
+    let withdrawn = held_for.is_some() && delivery::has_other_candidate(&observed.live.answers);
     let under_way = withdrawn || matches!(delivery, Delivery::Pending | Delivery::KeyPending);
     if under_way && delivery::image_is_ours(&observed.live.answers) == Some(true) {
         let hash = &chosen.expected.config;
@@ -144,26 +156,20 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         .or_within(requeue_after))
 }
 
-/// A problem that keeps the configuration from being made must not keep nodes drained for a change that was under way. Adds
-/// to the problem what that waits for.
+/// A problem that keeps the configuration from being made must not keep nodes drained for a change that was under way. Tells
+/// what that waits for.
 async fn bring_back(
     context: &Context,
     writer: &Writer,
     observed: &observe::Observed,
     problem: &Problem,
-) -> Problem {
+) -> Option<String> {
     let waits = [reason::CONFIG_PENDING, reason::KEY_PENDING].contains(&problem.reason);
     if waits || observed.controller.spec.external {
-        return problem.clone();
+        return None;
     }
     let baseline = Baseline::of(&observed.live, &BTreeMap::new());
-    match quiesce::bring_back(context, writer, observed, baseline.as_ref()).await {
-        Some(waiting) => Problem {
-            reason: problem.reason,
-            message: format!("{}. Besides, {waiting}", problem.message),
-        },
-        None => problem.clone(),
-    }
+    quiesce::bring_back(context, writer, observed, baseline.as_ref()).await
 }
 
 async fn write_status(

@@ -17,7 +17,7 @@ use slurm_rest::{Client, Fetched};
 
 use super::{
     baseline::{Baseline, Standing},
-    delivery,
+    change, delivery,
 };
 use crate::controller::{
     build::Configuration,
@@ -124,7 +124,7 @@ pub async fn advance(
     if let Err(error) = &done {
         tracing::warn!(controller = %key, error = chain(error), "failed to quiesce the cluster for a change");
     }
-    outcome(changes, &step, &lagging, done.err())
+    outcome(changes, &facts, &step, &lagging, done.err())
 }
 
 /// Brings back nodes that were drained for a change, as far as slurmctld does not need them drained, and begins nothing. Tells
@@ -168,9 +168,14 @@ async fn observe(
     let mut facts = Facts {
         change,
         is_taking_in: !lagging.is_empty(),
+        is_down: !observed.live.pods.iter().any(|pod| delivery::is_ready(pod)),
         recorded,
         // Before Slurm is read: a worker that registers between the two is in the reading.
-        starting: starting(context, key, changes.configuration.is_some()),
+        starting: starting(
+            context,
+            key,
+            changes.key.is_none() && changes.configuration.is_some(),
+        ),
         slurm: Reading::Unknown(why.to_owned()),
     };
     if let Some(client) = context.mirrors.client(key) {
@@ -199,9 +204,11 @@ fn lagging(live: &Live, baseline: Option<&Baseline>, recorded: Option<&Record>) 
     };
     let key = keys::slurm_key_in_use(live.stateful_set.as_deref());
     let mut pods = without(annotation::SLURM_KEY_HASH, key.as_ref(), &|_| true);
-    let reconfigured = recorded
-        .and_then(Record::change)
-        .is_some_and(|change| change.contains(CONFIGURATION));
+    // Somebody may have removed the record.
+    let reconfigured = recorded.is_none_or(|recorded| {
+        let change = recorded.change();
+        change.is_some_and(|change| change.contains(CONFIGURATION))
+    });
     if let Some(baseline) = baseline.filter(|_| reconfigured) {
         // A standby on a machine that is lost stays until somebody deletes it; it is not in charge.
         let counts = |pod: &Pod| delivery::is_ready(pod) || pod.metadata.deletion_timestamp.is_none();
@@ -213,16 +220,24 @@ fn lagging(live: &Live, baseline: Option<&Baseline>, recorded: Option<&Record>) 
             )
         };
         let all = || live.pods.iter().map(|pod| pod.name_any()).collect();
-        pods.extend(match baseline.standing {
+        pods.extend(match (baseline.standing, &baseline.in_use) {
+            // It goes on with the one before, and nothing is lost if it should take this one after all.
+            (Standing::Refused, Some(in_use)) if costs_no_job(in_use, &baseline.published) => {
+                restarted(in_use)
+            }
             _ if delivery::has_other_candidate(&live.answers) => all(),
-            Standing::Accepted => restarted(&baseline.published),
+            (Standing::Accepted, _) => restarted(&baseline.published),
             // It goes on with the one before, as soon as that is published again.
-            Standing::Refused | Standing::Unknown => all(),
+            (Standing::Refused | Standing::Unknown, _) => all(),
         });
     }
     pods.sort();
     pods.dedup();
     pods
+}
+
+fn costs_no_job(from: &Configuration, to: &Configuration) -> bool {
+    change::Step::between(from, to).is_none_or(|step| step.needs_empty_cluster().is_none())
 }
 
 /// Nodes of workers that have not told anything of Slurm yet. With another slurm.key those that were made long ago are left
@@ -347,7 +362,13 @@ async fn record(
     Ok(())
 }
 
-fn outcome(changes: &Changes, step: &Step, lagging: &[String], failure: Option<Error>) -> Outcome {
+fn outcome(
+    changes: &Changes,
+    facts: &Facts,
+    step: &Step,
+    lagging: &[String],
+    failure: Option<Error>,
+) -> Outcome {
     let failed = failure.is_some();
     let failure = failure
         .map(|error| format!(" ({})", chain(&error)))
@@ -371,6 +392,9 @@ fn outcome(changes: &Changes, step: &Step, lagging: &[String], failure: Option<E
         Step::Nothing | Step::Record(_) | Step::Open | Step::Drain(_) | Step::Switch(_) => {
             format!("no job runs, and all nodes are being drained{failure}")
         }
+        Step::Wait(wait) if facts.recorded.is_some() => {
+            format!("{}; nodes are drained meanwhile", describe(wait, lagging))
+        }
         Step::Wait(wait) => describe(wait, lagging),
     };
     Outcome::Hold(pending(changes, &why))
@@ -390,7 +414,7 @@ fn describe(wait: &Wait, lagging: &[String]) -> String {
             such_as(nodes)
         ),
         Wait::TakingIn => format!(
-            "slurmctld is taking in a change ({}); all nodes are drained until it has",
+            "slurmctld is taking in a change, or one that it refused is being withdrawn ({}); all nodes are drained until then",
             lagging.join(", ")
         ),
         Wait::Registration(nodes) => format!(
@@ -476,6 +500,7 @@ mod lagging_tests {
     #[case::a_standby_is_lost(vec![pod("a", "new", true, false), pod("b", "old", false, true)], Standing::Accepted, "name", &[])]
     #[case::nobody_says(vec![pod("a", "new", true, false)], Standing::Unknown, "name", &["a"])]
     #[case::the_refused_one_is_still_there(vec![pod("a", "new", true, false)], Standing::Accepted, "refused", &["a"])]
+    #[case::a_harmless_one_was_refused(vec![pod("a", "new", true, false)], Standing::Refused, "refused", &[])]
     #[case::does_not_start(vec![pod("a", "new", false, false)], Standing::Accepted, "name", &["no pod is ready"])]
     fn slurmctld_has_a_change_when_every_pod_that_could_serve_has(
         #[case] pods: Vec<Arc<Pod>>,
@@ -492,6 +517,11 @@ mod lagging_tests {
         let recorded = |change: &str| Record::Switched(change.to_owned());
         let found = lagging(&live, Some(&baseline), Some(&recorded("configuration-1")));
         assert_eq!(found, expected);
+        assert_eq!(
+            lagging(&live, Some(&baseline), None),
+            expected,
+            "the record was lost"
+        );
         // What the pods say of the configuration does not matter for another key.
         let found = lagging(&live, Some(&baseline), Some(&recorded("key-1")));
         assert!(found.is_empty() || found == ["no pod is ready"], "{found:?}");

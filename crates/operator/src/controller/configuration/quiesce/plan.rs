@@ -19,6 +19,8 @@ pub struct Facts {
     pub change: Option<String>,
     /// Whether slurmctld may still run with something else than it was given, or does not run.
     pub is_taking_in: bool,
+    /// Whether no slurmctld is ready: none could have started a job unseen.
+    pub is_down: bool,
     pub recorded: Option<Record>,
     /// Nodes of workers whose slurmd may be about to register for the first time: Slurm would give them a job at once.
     pub starting: BTreeSet<NodeName>,
@@ -143,8 +145,12 @@ fn prepare(facts: &Facts, change: &str) -> Step {
     match &facts.slurm {
         // slurmctld did not survive what it was given. No job has started since the nodes were drained for that, so it may
         // be given something else.
-        Reading::Unknown(_) if is_switched && facts.is_taking_in => Step::Switch(change.to_owned()),
+        Reading::Unknown(_) if is_switched && facts.is_down => Step::Switch(change.to_owned()),
         Reading::Unknown(why) => Step::Wait(Wait::Silence(why.clone())),
+        // Before anything is drained: one that does not come up would keep all nodes so.
+        Reading::Jobs(0) if !facts.starting.is_empty() => {
+            Step::Wait(Wait::Starting(facts.starting.iter().cloned().collect()))
+        }
         Reading::Jobs(0) => Step::Record(change.to_owned()),
         Reading::Jobs(jobs) => Step::Wait(Wait::Jobs(*jobs)),
         // A slurmctld that is about to change must not start more jobs.
@@ -159,7 +165,8 @@ fn prepare(facts: &Facts, change: &str) -> Step {
                 Step::Wait(Wait::Jobs(*jobs))
             }
         }),
-        Reading::Full { .. } if !is_recorded => Step::Record(change.to_owned()),
+        // What slurmctld may have been given stays on record until it has something else.
+        Reading::Full { .. } if !is_recorded && !is_switched => Step::Record(change.to_owned()),
         Reading::Full { nodes, .. } => drain(nodes).unwrap_or_else(|| {
             let has_registered =
                 |name: &NodeName| nodes.get(name).is_some_and(|node| node.registered.is_some());

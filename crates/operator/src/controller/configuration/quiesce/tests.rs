@@ -34,6 +34,7 @@ fn changed(recorded: Option<&str>, slurm: Reading) -> Facts {
     Facts {
         change: Some("new".into()),
         is_taking_in: false,
+        is_down: false,
         recorded: recorded.map(Record::parse),
         starting: BTreeSet::new(),
         slurm,
@@ -201,18 +202,39 @@ fn what_slurmctld_takes_in_afterwards_drains_nothing() {
 /// A slurmctld that did not survive what it was given can be given something else: nothing has started since the drains.
 #[rstest]
 #[case::it_was_given_that("switched:bad", true, Step::Switch("new".into()))]
-#[case::it_has_served_since("switched:bad", false, Step::Wait(Wait::Silence("why".into())))]
+#[case::it_may_serve("switched:bad", false, Step::Wait(Wait::Silence("why".into())))]
 #[case::it_was_given_nothing("bad", true, Step::Wait(Wait::Silence("why".into())))]
 fn a_slurmctld_that_does_not_start_can_be_repaired(
     #[case] recorded: &str,
-    #[case] is_taking_in: bool,
+    #[case] is_down: bool,
     #[case] expected: Step,
 ) {
     let facts = Facts {
-        is_taking_in,
+        is_down,
+        is_taking_in: true,
         ..changed(Some(recorded), Reading::Unknown("why".into()))
     };
     assert_eq!(plan(&facts), expected);
+}
+
+/// While the old slurmctld still answers: the next one may not survive, and must be repairable.
+#[test]
+fn what_slurmctld_may_have_been_given_stays_on_record() {
+    let drained = full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0);
+    assert_eq!(
+        plan(&changed(Some("switched:bad"), drained)),
+        Step::Switch("new".into())
+    );
+}
+
+/// Nothing is drained for a change that waits for a worker anyway.
+#[test]
+fn a_worker_that_does_not_come_up_keeps_no_node_drained() {
+    let facts = Facts {
+        starting: names(&["b"]).into_iter().collect(),
+        ..changed(None, Reading::Jobs(0))
+    };
+    assert_eq!(plan(&facts), Step::Wait(Wait::Starting(names(&["b"]))));
 }
 
 /// Before the nodes are given back: nobody may believe afterwards that nothing has started.
@@ -408,6 +430,7 @@ impl World {
         let facts = Facts {
             change: (self.wanted != self.given).then(|| name(self.wanted)),
             is_taking_in: self.is_switching() || self.other_change,
+            is_down: self.is_switching() && self.silent,
             recorded: self.recorded.clone(),
             starting,
             slurm: match (self.silent, begun) {
