@@ -275,7 +275,7 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
     slurm.controller(&["scontrol", "update", &drain, "State=DRAIN", "Reason=a bad disk"])?;
     let pods = slurm.pods(ALL)?;
     slurm.set_secret("slurm-auth-slurm", "slurm.key", &"another-key-".repeat(90))?;
-    slurm.wait_told(CONTROLLER, ["Progressing", "True", "KeyPending"], &["1 jobs run"])?;
+    slurm.wait_told(CONTROLLER, ["Progressing", "True", "KeyPending"], &["1 job runs"])?;
     job.goes_on(&slurm)?;
     let now = slurm.pods(ALL)?;
     ensure!(
@@ -327,7 +327,7 @@ fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Res
     slurm.wait_told(
         CONTROLLER,
         ["Progressing", "True", "ConfigPending"],
-        &["SlurmdSpoolDir would cost running jobs", "1 jobs run"],
+        &["SlurmdSpoolDir would cost running jobs", "1 job runs"],
     )?;
     ensure!(
         slurm.setting("SlurmdSpoolDir")? == "/var/spool/slurmd" && slurm.pods(controllers)? == before,

@@ -67,10 +67,11 @@ fn problem(change: &ConfigurationChange, words: &str) -> Problem {
     Problem {
         reason: reason::CONFIG_REFUSED,
         message: format!(
-            "slurmctld refused a change of {} and runs with the last good configuration; it said: {words}. To try the same \
-             change again, remove the annotation {} from the Controller",
-            change.what,
-            annotation::REFUSED_CHANGE
+            "slurmctld refused a change of {what} and runs with the last good configuration; it said: {words}. Correct {what}; \
+             until then no other change of slurm.conf is applied (to try the same again, remove the annotation {} from the \
+             Controller)",
+            annotation::REFUSED_CHANGE,
+            what = change.what
         ),
     }
 }

@@ -407,6 +407,7 @@ fn describe(wait: &Wait, lagging: &[String]) -> String {
     };
     match wait {
         Wait::Silence(why) => format!("Slurm does not say which jobs run: {why}"),
+        Wait::Jobs(1) => "1 job runs".to_owned(),
         Wait::Jobs(jobs) => format!("{jobs} jobs run"),
         Wait::Starting(nodes) => format!(
             "{} workers that are starting have not registered yet, such as {}",
@@ -433,7 +434,7 @@ fn pending(changes: &Changes, why: &str) -> Problem {
         (None, Some(change)) => Problem {
             reason: reason::CONFIG_PENDING,
             message: format!(
-                "{} would cost running jobs; {why}. As soon as no job runs, all nodes are drained and slurmctld gets it \
+                "{} would cost running jobs; {why}. slurmctld gets it once all nodes are drained and no job runs \
                  ({SOONER}). Until then every other change of slurm.conf waits too; to cancel, put the old value back",
                 change.what
             ),
@@ -447,8 +448,8 @@ fn pending(changes: &Changes, why: &str) -> Problem {
             Problem {
                 reason: reason::KEY_PENDING,
                 message: format!(
-                    "slurm.key{also} {have} changed; {why}. As soon as no job runs, all nodes are drained and all daemons \
-                     restart with the new key ({SOONER}). Until then configuration changes are not applied, and a pod that \
+                    "slurm.key{also} {have} changed; {why}. All daemons restart with the new key once all nodes are drained \
+                     and no job runs ({SOONER}). Until then configuration changes are not applied, and a pod that \
                      is replaced cannot connect; to cancel, put the old key back"
                 ),
             }
