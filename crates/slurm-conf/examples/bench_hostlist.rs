@@ -1,4 +1,5 @@
-//! How long 100,000 names take to become a host list, and back. `--check` fails when the budget is broken.
+//! Measures how long it takes to compress 100,000 names to a host list and to expand it. `--check` fails when the
+//! budget is exceeded.
 #![allow(clippy::print_stdout, reason = "it reports to a person")]
 
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ const NAMES: u32 = 100_000;
 const BUDGET: Duration = Duration::from_millis(50);
 
 fn main() -> anyhow::Result<()> {
-    // Names in an order that helps nobody, with gaps.
+    // Names in an unfavorable order, with gaps.
     let names: Vec<String> = (0..NAMES)
         .map(|n| format!("worker-{}", (u64::from(n) * 7_919) % 200_003))
         .collect();

@@ -1,4 +1,4 @@
-//! What is known of each file's parameters: which stand once and which may be repeated.
+//! The known parameters of each file: which occur once and which may be repeated.
 
 /// The files that share Slurm's `Key=Value` syntax.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,12 +13,12 @@ pub enum File {
     Gres,
 }
 
-/// How often a parameter may stand in a file, and what its line holds.
+/// How often a parameter may occur in a file, and the contents of its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Once; Slurm takes the last one.
+    /// Once; Slurm uses the last one.
     Single,
-    /// Any number of times, a plain value each.
+    /// Any number of times, each with a plain value.
     Repeated,
     /// Any number of times, with attributes on the same line.
     Record,
@@ -37,7 +37,7 @@ const SLURM_REPEATED: [&str; 4] = ["Prolog", "Epilog", "PrologSlurmctld", "Epilo
 const GRES_RECORDS: [&str; 2] = ["Name", "NodeName"];
 
 impl File {
-    /// The shape of a parameter, in any case; a parameter that nobody knows stands once.
+    /// The shape of a parameter, case-insensitively. An unknown parameter occurs once.
     pub fn shape(self, key: &str) -> Shape {
         let among = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(key));
         match self {

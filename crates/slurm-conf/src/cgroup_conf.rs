@@ -9,16 +9,16 @@ use crate::syntax::parse;
 /// How slurmd uses control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CgroupPlugin {
-    /// The unified hierarchy, without a systemd to ask.
+    /// The unified hierarchy (cgroup v2), without systemd.
     #[default]
     V2,
-    /// The old hierarchies.
+    /// The legacy hierarchies (cgroup v1).
     V1,
-    /// None at all.
+    /// Control groups are not used.
     Disabled,
 }
 
-/// Writes cgroup.conf; what the user wrote wins.
+/// Writes cgroup.conf. The user's settings take precedence.
 pub fn render(plugin: CgroupPlugin, extra_conf: &str) -> Result<Rendered, Error> {
     let user = parse(File::Cgroup, extra_conf, &BTreeMap::new()).map_err(Error::Unreadable)?;
     let pieces = match plugin {

@@ -1,5 +1,5 @@
-//! Names for contents that must not be found out from the name: HMAC-SHA256 (RFC 2104) in hexadecimal. Whoever does not have
-//! the key cannot try guesses of a password or a weak key against it.
+//! Names for secret contents: HMAC-SHA256 (RFC 2104) in hexadecimal. Without the key, the content cannot be recovered from its
+//! name by guessing a password or a weak key.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,23 @@ use sha2::{Digest, Sha256};
 
 const BLOCK: usize = 64;
 
-/// The name of a content under a key. `what` says what it is, so that equal contents of two sorts have two names.
+/// Returns the name of a content under a key. `what` is the type of the content, so that equal contents of different types get
+/// different names.
 pub fn keyed(key: &[u8], what: &str, content: &[u8]) -> String {
     hex(hmac(key, &[what.as_bytes(), &[0], content]))
+}
+
+/// Returns the name of a configuration. The hash covers each file, in the order of names, as its name, a zero byte, its length
+/// in 8 bytes, and its content. The operator and the first process in the pods compare these names.
+pub fn of_files<'a>(files: impl IntoIterator<Item = (&'a String, &'a Vec<u8>)>) -> String {
+    let mut hasher = Sha256::new();
+    for (name, content) in files {
+        hasher.update(name);
+        hasher.update([0]);
+        hasher.update(u64::try_from(content.len()).unwrap_or(u64::MAX).to_le_bytes());
+        hasher.update(content);
+    }
+    hex(hasher.finalize().into())
 }
 
 fn hex(bytes: [u8; 32]) -> String {
@@ -45,6 +59,8 @@ fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use rstest::rstest;
 
     use super::*;
@@ -69,5 +85,15 @@ mod tests {
         assert_ne!(name, keyed(b"k", "slurm.key", b"content"));
         assert_ne!(name, keyed(b"k", "jwt.key", b"contents"));
         assert_eq!(name.len(), 64);
+    }
+
+    #[test]
+    fn the_name_of_files_covers_names_lengths_and_contents() {
+        let files = BTreeMap::from([("a".to_owned(), b"x".to_vec()), ("b".to_owned(), vec![])]);
+        // printf 'a\0\1\0\0\0\0\0\0\0xb\0\0\0\0\0\0\0\0\0' | sha256sum
+        assert_eq!(
+            of_files(&files),
+            "ec83637240ceaafb16aca0c8ad9b3f18a826061b82504648c7df65ef63e6eb06"
+        );
     }
 }

@@ -1,5 +1,8 @@
-//! Slurm's configuration as text: writers, a parser for what users add, host lists, and what a change of
-//! the configuration needs. Pure: no client, no clock, no files.
+//! Slurm configuration files as text: writers, a parser for the text that users add, host lists, and the effects of
+//! configuration changes.
+//!
+//! The operator, the webhook and `init` share it, so each rule about these files has one place. It must stay pure: no
+//! client, no clock, no file access. It must not depend on Kubernetes, because `init` runs in the Slurm images.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -21,7 +24,7 @@
 //! };
 //! let before = write("KillWait=30")?;
 //! let after = write("KillWait=60\nSlurmUser=root")?;
-//! assert_eq!(after.findings[0].to_string(), "line 2: SlurmUser is not used, the operator needs SlurmUser=slurm");
+//! assert_eq!(after.findings[0].to_string(), "line 2: SlurmUser is ignored because the operator requires SlurmUser=slurm");
 //!
 //! let read = |text: &str| parse(File::Slurm, text, &BTreeMap::new()).unwrap();
 //! let changes = change_class(File::Slurm, &read(&before.text), &read(&after.text));
@@ -33,11 +36,12 @@
 pub mod catalogue;
 pub mod cgroup_conf;
 pub mod change;
+pub mod container;
 pub mod fingerprint;
-pub mod gres_conf;
 pub mod hostlist;
 pub mod merge;
 pub mod node_conf;
+mod parameters;
 pub mod partition_groups;
 pub mod precheck;
 pub mod sizing;

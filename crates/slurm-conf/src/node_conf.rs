@@ -1,25 +1,25 @@
-//! The parameters that a worker registers with, `Key=Value Key=Value …`, as `slurmd --conf` takes them.
+//! The parameters with which a worker registers, `Key=Value Key=Value …`, as accepted by `slurmd --conf`.
 //!
-//! slurmd ends with an error on a parameter that it does not know or cannot read, and a worker that cannot register is of
-//! no use: what no Slurm takes is a fault. A key that is not known here may be one of a newer Slurm and is only noted.
+//! slurmd exits with an error on an unknown parameter or an invalid value, and a worker that cannot register is useless.
+//! Values that no Slurm version accepts are faults. A newer Slurm may support an unknown key, so it is only a note.
 
 use std::collections::BTreeMap;
 
-/// Characters that a shell, or the splitting of a command line, gives a meaning to. Some images run one.
-const SHELL: &[char] = &['\'', '"', '`', '$', '\\', ';', '&', '|', '<', '>', '#'];
+/// Characters with a special meaning in a shell or a command line. Some images run slurmd through a shell.
+pub const SHELL: &[char] = &['\'', '"', '`', '$', '\\', ';', '&', '|', '<', '>', '#'];
 
-/// What a parameter takes.
+/// The accepted values of a parameter.
 #[derive(Debug, Clone, Copy)]
 enum Takes {
-    /// A whole number up to this.
+    /// An integer up to this.
     Number(u64),
-    /// One text.
+    /// One text value.
     Text,
-    /// A list; a key that comes twice has the values of both.
+    /// A list. If the key is repeated, the values are joined.
     List,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Nothing from the user.
+    /// Reserved for the operator.
     Nothing { why: &'static str, remedy: &'static str },
 }
 
@@ -27,7 +27,7 @@ const U16: Takes = Takes::Number(u16::MAX as u64);
 const U32: Takes = Takes::Number(u32::MAX as u64);
 const U64: Takes = Takes::Number(u64::MAX);
 
-/// The parameters of a `NodeName` line, of all versions of Slurm that are in use.
+/// The parameters of a `NodeName` line, for all Slurm versions in use.
 const KNOWN: [(&str, Takes); 30] = [
     ("BcastAddr", Takes::Text),
     ("Boards", U16),
@@ -46,14 +46,14 @@ const KNOWN: [(&str, Takes); 30] = [
         "NodeHostname",
         Takes::Nothing {
             why: "is the worker's host name",
-            remedy: "leave it out; set template.spec.hostname instead",
+            remedy: "remove it and set template.spec.hostname instead",
         },
     ),
     (
         "NodeName",
         Takes::Nothing {
             why: "is the worker's host name",
-            remedy: "leave it out; set template.spec.hostname instead",
+            remedy: "remove it and set template.spec.hostname instead",
         },
     ),
     ("Parameters", Takes::List),
@@ -61,7 +61,7 @@ const KNOWN: [(&str, Takes); 30] = [
         "Port",
         Takes::Nothing {
             why: "is set by the operator: slurmctld and the worker's probes use the cluster's SlurmdPort",
-            remedy: "leave it out",
+            remedy: "remove it",
         },
     ),
     ("Procs", U16),
@@ -70,7 +70,7 @@ const KNOWN: [(&str, Takes); 30] = [
     ("RestrictedCoresPerGPU", U16),
     ("Sockets", U16),
     ("SocketsPerBoard", U16),
-    // In any other state a worker that registers takes no job, ever.
+    // In any other state, a registered worker never accepts jobs.
     ("State", Takes::Word(&["UNKNOWN", "DRAIN"])),
     ("SuspendTime", Takes::Text),
     ("ThreadsPerCore", U16),
@@ -80,74 +80,74 @@ const KNOWN: [(&str, Takes); 30] = [
     ("Weight", U32),
 ];
 
-/// What a text says.
+/// The parsed parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeConf {
-    /// Parameters by key, in the case that each was first written in, without features.
+    /// Parameters by key, in the case of their first occurrence, without features.
     pub parameters: BTreeMap<String, String>,
-    /// Features in the order in which they were written.
+    /// Features in their original order.
     pub features: Vec<String>,
-    /// What is probably not meant.
+    /// Probable mistakes.
     pub notes: Vec<Note>,
 }
 
-/// Something that works but is probably not meant.
+/// A probable mistake that does not prevent the worker from starting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Note {
-    /// A key that no known version of Slurm has.
+    /// A key that no known Slurm version supports.
     #[error(
-        "{0} is no node parameter that is known here: check its spelling; slurmd does not start with one that it does not know"
+        "unknown node parameter {0}; check the spelling: slurmd does not start with an unknown parameter"
     )]
     Unknown(String),
-    /// A key that comes twice.
-    #[error("{0} is there twice; the values are joined with a comma")]
+    /// A repeated key.
+    #[error("{0} is set twice; its values are joined with a comma")]
     Joined(String),
-    /// A list of features with nothing in it.
+    /// An empty list of features.
     #[error("{0} has no value")]
     NoFeatures(String),
 }
 
-/// Something that no Slurm takes.
+/// A parameter that no Slurm version accepts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Not of the form `Key=Value`.
     #[error("{0:?} is not a Key=Value pair")]
     NotAPair(String),
-    /// A key that cannot be one.
-    #[error("{0:?} is not a node parameter")]
+    /// An invalid key.
+    #[error("{0:?} is not a valid node parameter name")]
     Key(String),
-    /// A character that a shell or Slurm would take for something else.
-    #[error("{word:?} holds {character:?}, which a shell or Slurm would take for something else")]
+    /// A character that a shell or Slurm would interpret.
+    #[error("{word:?} contains {character:?}, which a shell or Slurm would interpret")]
     Character {
-        /// The pair that it stands in.
+        /// The pair that contains it.
         word: String,
-        /// Which one.
+        /// The character.
         character: char,
     },
-    /// `Key=` with nothing behind it: Slurm would take the next pair for its value.
+    /// `Key=` without a value: Slurm would use the next pair as its value.
     #[error("{0} has no value")]
     NoValue(String),
-    /// A key that takes one value and comes twice.
-    #[error("{0} is there twice")]
+    /// A repeated key that accepts only one value.
+    #[error("{0} is set twice")]
     Twice(String),
-    /// Not a number, or too large.
-    #[error("{key}={value} is not a whole number up to {most}")]
+    /// Not an integer, or too large.
+    #[error("{key}={value} is not an integer up to {most}")]
     Number {
         /// The parameter.
         key: String,
-        /// What was written.
+        /// The value, as written.
         value: String,
-        /// The largest that Slurm takes.
+        /// The largest value that Slurm accepts.
         most: u64,
     },
-    /// A word that is none of those that work.
-    #[error("{key}={value} would keep the worker from ever taking a job")]
+    /// A word that is not one of the accepted words.
+    #[error("with {key}={value} the worker would never accept a job")]
     Word {
         /// The parameter.
         key: String,
-        /// What was written.
+        /// The value, as written.
         value: String,
-        /// The words that work.
+        /// The accepted words.
         words: &'static [&'static str],
     },
     /// A parameter that the operator sets itself.
@@ -157,31 +157,31 @@ pub enum Fault {
         key: String,
         /// The reason, as the rest of a sentence.
         why: &'static str,
-        /// What to do.
+        /// How to fix it.
         remedy: &'static str,
     },
 }
 
 impl Fault {
-    /// What to write instead.
+    /// How to fix it.
     pub fn remedy(&self) -> String {
         match self {
-            Self::NotAPair(_) => "write Key=Value with blanks between pairs".to_owned(),
-            Self::Key(_) => "write a key of letters and digits".to_owned(),
-            Self::Character { .. } => "write it without quotes and shell characters".to_owned(),
-            Self::NoValue(key) => format!("write {key}=VALUE, or leave it out"),
-            Self::Twice(_) => "leave one of them out".to_owned(),
-            Self::Number { key, .. } => format!("write {key}= and a number, such as {key}=1"),
+            Self::NotAPair(_) => "use Key=Value pairs separated by spaces".to_owned(),
+            Self::Key(_) => "use a key of letters and digits".to_owned(),
+            Self::Character { .. } => "remove quotes and shell characters".to_owned(),
+            Self::NoValue(key) => format!("set {key}=VALUE or remove it"),
+            Self::Twice(_) => "remove one of them".to_owned(),
+            Self::Number { key, .. } => format!("set an integer, for example {key}=1"),
             Self::Word { key, words, .. } => {
-                format!("leave {key} out, or write {}", words.join(" or "))
+                format!("remove {key} or set it to {}", words.join(" or "))
             }
             Self::Owned { remedy, .. } => (*remedy).to_owned(),
         }
     }
 }
 
-/// Reads the text. A list that comes twice has the values of both, as with Slinky. All faults are reported, not only
-/// the first.
+/// Parses the text. The values of repeated lists are joined, as in Slinky. All faults are reported, not only the
+/// first.
 pub fn parse(text: &str) -> Result<NodeConf, Vec<Fault>> {
     let mut conf = NodeConf::default();
     let mut faults = Vec::new();
@@ -193,7 +193,7 @@ pub fn parse(text: &str) -> Result<NodeConf, Vec<Fault>> {
     faults.extend(
         conf.parameters
             .iter()
-            .filter_map(|(key, value)| judge(key, value)),
+            .filter_map(|(key, value)| validate_value(key, value)),
     );
     let unknown = conf.parameters.keys().filter(|key| takes(key).is_none());
     conf.notes.extend(unknown.cloned().map(Note::Unknown));
@@ -261,7 +261,7 @@ pub(crate) fn is_known(key: &str) -> bool {
     takes(key).is_some()
 }
 
-/// The largest value of a parameter that is a number.
+/// The largest value of an integer parameter.
 pub(crate) fn most(key: &str) -> Option<u64> {
     match takes(key)? {
         Takes::Number(most) => Some(most),
@@ -269,7 +269,7 @@ pub(crate) fn most(key: &str) -> Option<u64> {
     }
 }
 
-fn judge(key: &str, value: &str) -> Option<Fault> {
+fn validate_value(key: &str, value: &str) -> Option<Fault> {
     match takes(key)? {
         Takes::Text | Takes::List => None,
         Takes::Number(most) => (!is_number(value, most)).then(|| Fault::Number {
@@ -293,7 +293,7 @@ fn judge(key: &str, value: &str) -> Option<Fault> {
     }
 }
 
-/// A number as Slurm reads it: decimal, `0x…` or `0…`, with a `k` behind where it is a wide one.
+/// Whether a value is an integer in Slurm syntax: decimal, `0x…` or `0…`, with an optional `k` suffix for wide parameters.
 pub(crate) fn is_number(text: &str, most: u64) -> bool {
     if ["UNLIMITED", "INFINITE"]
         .iter()
@@ -311,7 +311,7 @@ pub(crate) fn is_number(text: &str, most: u64) -> bool {
         None if digits.starts_with('0') => (digits, 8),
         None => (digits, 10),
     };
-    // The parser of Rust takes a sign too.
+    // Rust's integer parser also accepts a sign.
     digits.chars().all(|c| c.is_digit(radix))
         && u64::from_str_radix(digits, radix)
             .ok()
@@ -362,49 +362,37 @@ mod tests {
 
     #[rstest]
     #[case("Weight", "\"Weight\" is not a Key=Value pair")]
-    #[case("=1", "\"\" is not a node parameter")]
-    #[case("A-B=1", "\"A-B\" is not a node parameter")]
-    #[case(
-        "A=b'c",
-        "\"A=b'c\" holds '\\'', which a shell or Slurm would take for something else"
-    )]
+    #[case("=1", "\"\" is not a valid node parameter name")]
+    #[case("A-B=1", "\"A-B\" is not a valid node parameter name")]
+    #[case("A=b'c", "\"A=b'c\" contains '\\'', which a shell or Slurm would interpret")]
     #[case(
         "A=$(reboot)",
-        "\"A=$(reboot)\" holds '$', which a shell or Slurm would take for something else"
+        "\"A=$(reboot)\" contains '$', which a shell or Slurm would interpret"
     )]
-    #[case(
-        "A=`id`",
-        "\"A=`id`\" holds '`', which a shell or Slurm would take for something else"
-    )]
+    #[case("A=`id`", "\"A=`id`\" contains '`', which a shell or Slurm would interpret")]
     #[case(
         "A=1;reboot",
-        "\"A=1;reboot\" holds ';', which a shell or Slurm would take for something else"
+        "\"A=1;reboot\" contains ';', which a shell or Slurm would interpret"
     )]
-    #[case(
-        "#x=1",
-        "\"#x=1\" holds '#', which a shell or Slurm would take for something else"
-    )]
+    #[case("#x=1", "\"#x=1\" contains '#', which a shell or Slurm would interpret")]
     #[case("Weight=", "Weight has no value")]
-    #[case("Weight=abc", "Weight=abc is not a whole number up to 4294967295")]
-    #[case("Weight=-1", "Weight=-1 is not a whole number up to 4294967295")]
-    #[case("Weight=+1", "Weight=+1 is not a whole number up to 4294967295")]
-    #[case(
-        "Weight=4294967296",
-        "Weight=4294967296 is not a whole number up to 4294967295"
-    )]
-    #[case("Weight=1.5", "Weight=1.5 is not a whole number up to 4294967295")]
-    #[case("CPUs=65536", "CPUs=65536 is not a whole number up to 65535")]
-    #[case("CPUs=1k", "CPUs=1k is not a whole number up to 65535")]
-    #[case("CPUs=08", "CPUs=08 is not a whole number up to 65535")]
+    #[case("Weight=abc", "Weight=abc is not an integer up to 4294967295")]
+    #[case("Weight=-1", "Weight=-1 is not an integer up to 4294967295")]
+    #[case("Weight=+1", "Weight=+1 is not an integer up to 4294967295")]
+    #[case("Weight=4294967296", "Weight=4294967296 is not an integer up to 4294967295")]
+    #[case("Weight=1.5", "Weight=1.5 is not an integer up to 4294967295")]
+    #[case("CPUs=65536", "CPUs=65536 is not an integer up to 65535")]
+    #[case("CPUs=1k", "CPUs=1k is not an integer up to 65535")]
+    #[case("CPUs=08", "CPUs=08 is not an integer up to 65535")]
     #[case(
         "RealMemory=64G",
-        "RealMemory=64G is not a whole number up to 18446744073709551615"
+        "RealMemory=64G is not an integer up to 18446744073709551615"
     )]
-    #[case("Weight=1 weight=2", "weight is there twice")]
+    #[case("Weight=1 weight=2", "weight is set twice")]
     #[case("nodename=x", "nodename is the worker's host name")]
     #[case("NodeHostname=x", "NodeHostname is the worker's host name")]
-    #[case("State=DOWN", "State=DOWN would keep the worker from ever taking a job")]
-    #[case("State=FUTURE", "State=FUTURE would keep the worker from ever taking a job")]
+    #[case("State=DOWN", "with State=DOWN the worker would never accept a job")]
+    #[case("State=FUTURE", "with State=FUTURE the worker would never accept a job")]
     fn what_no_slurm_takes_is_a_fault(#[case] text: &str, #[case] message: &str) {
         let faults = parse(text).unwrap_err();
         let messages: Vec<_> = faults.iter().map(ToString::to_string).collect();

@@ -1,11 +1,11 @@
-//! The groups that partitions name. slurmctld looks their members up by NSS where it runs, and a group that it does not find
-//! there has no members: nobody may use the partition, and only its log says why.
+//! The groups that partitions refer to. slurmctld looks up their members through NSS on its own host. A group that does not exist
+//! there has no members: nobody can use the partition, and only the slurmctld log shows the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::syntax::Document;
 
-/// The groups of `AllowGroups`, each with the partitions that name it. `ALL` is no group.
+/// The groups in `AllowGroups`, each with the partitions that list it. `ALL` is not a group.
 pub fn named(document: &Document) -> BTreeMap<String, BTreeSet<String>> {
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for partition in document.all("PartitionName") {

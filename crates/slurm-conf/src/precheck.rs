@@ -1,14 +1,19 @@
-//! What slurmctld cannot run with although every line can be read. The operator and the webhook ask before they accept
-//! a text, `init` before it offers a file to slurmctld: one answer for all three.
+//! Checks for a configuration that can be parsed but that slurmctld cannot run with.
+//!
+//! The operator and the webhook run all of them ([`check`]) before they accept a text. `init` only checks for missing files
+//! ([`missing_files`]) before it passes a configuration to slurmctld, because slurmctld waits a minute for each of them. It
+//! leaves everything else to slurmctld, which reports an invalid line at once, and may support more than these checks do.
 
 use std::fmt;
 
+use crate::catalogue::File;
 use crate::hostlist::Hostlist;
 use crate::slurm_conf::unfit_select_type;
 use crate::syntax::{Document, Origin, Statement};
 use crate::topology;
+use crate::vocabulary::{self, Note};
 
-/// Records and attributes whose value is a list of hosts.
+/// Records and attributes whose value is a host list.
 const HOST_LISTS: [(&str, Option<&str>); 5] = [
     ("NodeName", None),
     ("DownNodes", None),
@@ -17,29 +22,49 @@ const HOST_LISTS: [(&str, Option<&str>); 5] = [
     ("PartitionName", Some("Nodes")),
 ];
 
-/// A file that slurmctld looks for and does not find. It waits a minute for it, and then ends.
+/// The result of [`check`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The files that the configuration requires but that do not exist.
+    pub missing_files: Vec<MissingFile>,
+    /// The lines that prevent slurmctld from running or workers from registering.
+    pub flaws: Vec<Flaw>,
+    /// The lines that the known Slurm releases would reject.
+    pub notes: Vec<Note>,
+}
+
+/// Checks a slurm.conf with the files that it includes. `has` returns whether slurmctld can find a file.
+pub fn check(document: &Document, has: impl Fn(&str) -> bool) -> Report {
+    Report {
+        missing_files: missing_files(document, has),
+        flaws: flaws(document),
+        notes: vocabulary::notes(File::Slurm, document),
+    }
+}
+
+/// A missing file. slurmctld waits a minute for it and then exits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MissingFile {
-    /// An `Include` of it.
+    /// A file in an `Include` line.
     Included {
         /// The line.
         origin: Origin,
         /// The file.
         file: String,
     },
-    /// A topology plugin that reads it.
+    /// A file that the topology plugin requires.
     Topology {
-        /// The line, where it was read from a text.
+        /// The line, if it was parsed from a text.
         origin: Option<Origin>,
         /// The value of `TopologyPlugin`.
         plugin: String,
-        /// Any one of these would do.
+        /// The accepted files, of which one is required.
         files: &'static [&'static str],
     },
 }
 
 impl fmt::Display for MissingFile {
-    /// Without the line, which callers put in front in their own way.
+    /// Does not include the line, which callers add as a prefix.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Included { file, .. } => write!(f, "Include {file}"),
@@ -51,7 +76,7 @@ impl fmt::Display for MissingFile {
 }
 
 impl MissingFile {
-    /// Where the line stands.
+    /// The location of the line.
     pub fn origin(&self) -> Option<&Origin> {
         match self {
             Self::Included { origin, .. } => Some(origin),
@@ -60,8 +85,8 @@ impl MissingFile {
     }
 }
 
-/// The files that a configuration needs and that are not there. `has` says whether slurmctld finds a file; names with a `%`
-/// are expanded by Slurm on each host and are not judged.
+/// Returns the files that a configuration requires but that do not exist. `has` returns whether slurmctld can find a file. Slurm
+/// expands names with a `%` on each host, so these are not checked.
 pub fn missing_files(document: &Document, has: impl Fn(&str) -> bool) -> Vec<MissingFile> {
     let included = document
         .includes
@@ -79,33 +104,33 @@ pub fn missing_files(document: &Document, has: impl Fn(&str) -> bool) -> Vec<Mis
     included.chain(topology).collect()
 }
 
-/// A line that slurmctld, or the workers' registration, cannot work with.
+/// A line that prevents slurmctld from running or workers from registering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// Workers register by themselves, which Slurm allows with one scheduler plugin alone.
+    /// Workers register dynamically, which Slurm supports with one selection plugin only.
     SelectType {
         /// The line.
         origin: Option<Origin>,
         /// The value.
         value: String,
     },
-    /// A list of hosts that cannot be read.
+    /// An invalid host list.
     Hosts {
         /// The line.
         origin: Option<Origin>,
         /// The parameter or attribute.
         key: &'static str,
-        /// What is wrong with it.
+        /// The error.
         error: String,
     },
 }
 
 impl Flaw {
-    /// What to write instead.
+    /// How to fix the line.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::SelectType { .. } => "leave SelectType out",
-            Self::Hosts { .. } => "write names such as gpu-[0-3,7],login1",
+            Self::SelectType { .. } => "remove SelectType",
+            Self::Hosts { .. } => "use names such as gpu-[0-3,7],login1",
         }
     }
 }
@@ -119,14 +144,14 @@ impl fmt::Display for Flaw {
         match self {
             Self::SelectType { value, .. } => write!(
                 f,
-                "SelectType={value}: workers register by themselves, which Slurm allows with select/cons_tres alone"
+                "SelectType={value} is not supported: workers register dynamically, which requires select/cons_tres"
             ),
-            Self::Hosts { key, error, .. } => write!(f, "{key} is no host list: {error}"),
+            Self::Hosts { key, error, .. } => write!(f, "{key} is not a valid host list: {error}"),
         }
     }
 }
 
-/// The flaws of a whole text.
+/// The flaws in a document.
 pub fn flaws(document: &Document) -> Vec<Flaw> {
     let select_type = unfit_select_type(document).map(|line| Flaw::SelectType {
         origin: line.origin.clone(),
@@ -138,7 +163,7 @@ pub fn flaws(document: &Document) -> Vec<Flaw> {
         .collect()
 }
 
-/// The flaws of the host lists of one line.
+/// The flaws in the host lists of one line.
 pub fn host_lists(statement: &Statement) -> Vec<Flaw> {
     let flaw = |(record, attribute): &(&'static str, Option<&'static str>)| {
         if !statement.head.is(record) {
@@ -165,7 +190,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::catalogue::File;
     use crate::syntax::parse;
 
     fn document(text: &str, included: &[(&str, &str)]) -> Document {
@@ -198,8 +222,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case("SelectType=select/linear", &[], "line 1: SelectType=select/linear: workers register")]
-    #[case("Include a.conf", &[("a.conf", "KillWait=30\nPartitionName=p Nodes=n[0-")], "a.conf line 2: Nodes is no host list: ")]
+    #[case("SelectType=select/linear", &[], "line 1: SelectType=select/linear is not supported: workers register")]
+    #[case("Include a.conf", &[("a.conf", "KillWait=30\nPartitionName=p Nodes=n[0-")], "a.conf line 2: Nodes is not a valid host list: ")]
     fn a_flaw_is_named_with_its_file_and_line(
         #[case] text: &str,
         #[case] included: &[(&str, &str)],

@@ -1,16 +1,16 @@
-//! Settings that follow from the number of nodes. A cluster that grows a little keeps its file: every step
-//! here is wide.
+//! Settings derived from the number of nodes. The steps are wide, so that a cluster that grows a little keeps its
+//! file.
 //!
-//! Ports do not follow: a slurmctld that moves to other ports cuts off every client that does not know of it yet, so a
-//! cluster keeps the port that it was made with, whatever it grows to.
+//! Ports are not derived: if slurmctld moved to other ports, clients with the old configuration could no longer reach it. A
+//! cluster keeps the port that it was created with, whatever its size.
 
-/// Room that every slurmctld gets.
+/// The minimum `MaxNodeCount`.
 const LEAST: u32 = 1_024;
 
-/// The number of nodes that slurmctld makes room for: the next power of two above four times the nodes,
-/// at least 1,024, at most what Slurm can hold.
+/// The number of nodes that slurmctld reserves space for: the next power of two above four times the number of
+/// nodes, at least 1,024 and at most the limit of Slurm.
 ///
-/// `nodes` is the sum of what node sets ask for and of the nodes that Slurm knows beyond them.
+/// `nodes` is the number of nodes requested by node sets plus the number of other nodes in Slurm.
 pub fn max_node_count(nodes: u32) -> u32 {
     const MOST: u32 = 65_536;
     nodes
@@ -21,7 +21,7 @@ pub fn max_node_count(nodes: u32) -> u32 {
         .clamp(LEAST, MOST)
 }
 
-/// The most nodes for which this `MaxNodeCount` was chosen; none if it is the least that is chosen at all.
+/// The maximum number of nodes for which this `MaxNodeCount` is chosen; 0 for the minimum `MaxNodeCount`.
 pub fn nodes_of(max_node_count: u32) -> u32 {
     if max_node_count > LEAST {
         max_node_count.saturating_sub(1) / 4
@@ -30,11 +30,11 @@ pub fn nodes_of(max_node_count: u32) -> u32 {
     }
 }
 
-/// Timeouts and fan-out for a number of nodes; nothing where Slurm's own defaults fit.
+/// Timeouts and fan-out for a number of nodes; empty if the Slurm defaults are suitable.
 ///
-/// `MessageTimeout` covers a round trip through the tree of slurmds, `EioTimeout` the end of a wide step,
-/// `TCPTimeout` a burst of connections, `TreeWidth` keeps the tree at three hops.
-/// `UnkillableStepTimeout` follows `MessageTimeout` by Slurm's own rule (five times) and is left to it.
+/// `MessageTimeout` covers a round trip through the tree of slurmds, `EioTimeout` the end of a wide step, and
+/// `TCPTimeout` a burst of connections. `TreeWidth` limits the tree to three hops.
+/// `UnkillableStepTimeout` is not set: Slurm derives it from `MessageTimeout` (five times its value).
 pub fn timeouts(nodes: u32) -> &'static [(&'static str, &'static str)] {
     match max_node_count(nodes) {
         ..=4_096 => &[],

@@ -1,30 +1,31 @@
-//! slurmdbd.conf. It holds the database password: the text belongs into a Secret and never into a log.
+//! slurmdbd.conf. It contains the database password, so its text must be stored in a Secret and never be logged.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::catalogue::File;
+use crate::container::{dir, file};
 use crate::merge::{Error, Piece, Rendered, merge};
 use crate::slurm_conf::auth_pieces;
 use crate::syntax::parse;
 use crate::value::{encode, encode_name};
 
-/// Everything that slurmdbd.conf is made from.
+/// The settings for slurmdbd.conf.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SlurmdbdConf {
-    /// What `hostname` prints where slurmdbd runs.
+    /// The output of `hostname` on the slurmdbd host.
     pub host: String,
     /// Port of slurmdbd.
     pub port: u16,
-    /// Whether `jwks.json` lies beside the other files.
+    /// Whether `jwks.json` exists next to the other files.
     pub jwks: bool,
     /// The database.
     pub storage: Storage,
-    /// What the user wrote.
+    /// The user's text.
     pub extra_conf: String,
 }
 
-/// A database that the `accounting_storage/mysql` plugin speaks to.
+/// The database for the `accounting_storage/mysql` plugin.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Storage {
     /// Host name or address.
@@ -33,10 +34,19 @@ pub struct Storage {
     pub port: u16,
     /// Name of the database.
     pub database: String,
-    /// User name, where one is needed.
+    /// User name, if required.
     pub user: Option<String>,
-    /// Password, where one is needed.
+    /// Password, if required.
     pub password: Option<String>,
+    /// TLS of the connection.
+    pub tls: Option<StorageTls>,
+}
+
+/// TLS of the connection to the database. The authorities' certificates are in [`file::DATABASE_CA`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorageTls {
+    /// Whether slurmdbd has a certificate, in [`file::DATABASE_CERT`] and [`file::DATABASE_CERT_KEY`].
+    pub client_cert: bool,
 }
 
 impl fmt::Debug for SlurmdbdConf {
@@ -65,12 +75,14 @@ impl fmt::Debug for Storage {
             database,
             user,
             password: _,
+            tls,
         } = self;
         f.debug_struct("Storage")
             .field("host", host)
             .field("port", port)
             .field("database", database)
             .field("user", user)
+            .field("tls", tls)
             .finish_non_exhaustive()
     }
 }
@@ -93,7 +105,7 @@ pub fn render(conf: &SlurmdbdConf) -> Result<Rendered, Error> {
         Piece::default("LogFile", "/dev/null"),
         Piece::Title("PLUGINS & PARAMETERS"),
     ];
-    // slurmdbd knows no CredType.
+    // slurmdbd does not support CredType.
     let auth = auth_pieces(*jwks);
     pieces.extend(
         auth.into_iter()
@@ -110,6 +122,7 @@ fn storage_pieces(storage: &Storage) -> Result<Vec<Piece>, Error> {
         database,
         user,
         password,
+        tls,
     } = storage;
     let mut pieces = vec![
         Piece::Title("STORAGE"),
@@ -129,6 +142,20 @@ fn storage_pieces(storage: &Storage) -> Result<Vec<Piece>, Error> {
             })?;
             pieces.push(Piece::default(key, value));
         }
+    }
+    if let Some(StorageTls { client_cert }) = tls {
+        let mut options = vec![("SSL_CA", file::DATABASE_CA)];
+        if *client_cert {
+            options.extend([
+                ("SSL_CERT", file::DATABASE_CERT),
+                ("SSL_KEY", file::DATABASE_CERT_KEY),
+            ]);
+        }
+        let options: Vec<String> = options
+            .into_iter()
+            .map(|(option, file)| format!("{option}={}/{file}", dir::SLURM_ETC))
+            .collect();
+        pieces.push(Piece::options("StorageParameters", options.join(",")));
     }
     Ok(pieces)
 }

@@ -1,25 +1,25 @@
 //! `sshd_config` of login and worker pods, and root's `authorized_keys`.
 //!
-//! sshd takes the *first* value of a keyword, and everything behind `Match` belongs to that block. So the
-//! user's keywords stand in the place of ours, not behind them, and the user's blocks end the file.
+//! sshd uses the *first* value of a keyword, and everything after `Match` belongs to that block. Therefore the
+//! user's keywords replace the operator's keywords in place, and the user's blocks are at the end of the file.
 
 use std::collections::BTreeMap;
 
 use crate::merge::{Error, Finding, FindingKind, Rendered};
 use crate::syntax::{Origin, Problem, SyntaxError};
 
-/// Which sshd it is for.
+/// The role of the pod that runs sshd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Users log in here.
+    /// A login pod.
     Login,
-    /// The same in pods that have root's keys as a single file, from before keys could change in running pods.
+    /// A login pod that mounts root's keys as a single file, created before keys could change in running pods.
     LoginWithFixedKeys,
-    /// Users reach their own jobs' nodes here, by way of PAM.
+    /// A worker pod, where PAM admits users who have a job on the node.
     Worker,
 }
 
-/// Keywords that add up instead of taking the first value.
+/// Keywords whose values accumulate. For other keywords, sshd uses the first value.
 const REPEATED: [&str; 14] = [
     "AcceptEnv",
     "AllowGroups",
@@ -37,25 +37,25 @@ const REPEATED: [&str; 14] = [
     "SetEnv",
 ];
 
-/// The directory where login pods have root's keys, as `authorized_keys.root`.
+/// The directory in login pods that contains root's keys, as `authorized_keys.root`.
 pub const KEYS: &str = "/etc/ssh/authorized_keys.d";
 
-/// The directory of users that come from files: `passwd`, `group`, and `authorized_keys.<user>`.
+/// The directory for users from files: `passwd`, `group`, and `authorized_keys.<user>`.
 pub const EXTRA_USERS: &str = "/var/lib/extrausers";
 
 const KEYS_COMMAND: &str = "AuthorizedKeysCommand";
 
-/// Has sshd read the keys in [`KEYS`] and [`EXTRA_USERS`], and those that a command of the user's prints.
+/// The command through which sshd reads the keys in [`KEYS`] and [`EXTRA_USERS`], and the output of the user's own command.
 ///
-/// They are read by a command because `AuthorizedKeysFile` refuses them: the kubelet makes the directory of a volume writable for
-/// everybody, and `StrictModes` looks at that and not at the read-only mount. sshd takes no key from a command that fails, so
-/// ours never does: a user without such a file is no error, and neither is a directory service that does not answer, whose
-/// half answers are not used.
+/// A command is required because `AuthorizedKeysFile` would reject the files: the kubelet makes volume directories
+/// world-writable, and `StrictModes` checks the mode and ignores the read-only mount. sshd accepts no keys from a command that
+/// fails, so this command always succeeds: a user may have no such file, and a directory service may not respond. Partial
+/// responses of the user's command are discarded.
 fn keys_command(theirs: Option<&str>) -> String {
     let files = format!("sh {KEYS}/authorized_keys.%u {EXTRA_USERS}/authorized_keys.%u");
     match theirs.filter(|theirs| !theirs.eq_ignore_ascii_case("none")) {
         None => format!(r#"/bin/sh -c 'cat "$@" 2>/dev/null; exit 0' {files}"#),
-        // A single % would be a token of sshd's.
+        // sshd would interpret a single % as a token.
         Some(theirs) => format!(
             r#"/bin/sh -c 'cat "$1" "$2" 2>/dev/null; shift 2; keys=$("$@") && printf "%%s" "$keys"; exit 0' {files} {theirs}"#
         ),
@@ -69,7 +69,7 @@ struct Directive {
 }
 
 impl Directive {
-    /// What must stand once: the keyword, and for `Subsystem` its name with it.
+    /// The part that must be unique: the keyword, and for `Subsystem` also its name.
     fn identity(&self) -> String {
         identity(&self.keyword, &self.arguments)
     }
@@ -165,7 +165,7 @@ pub fn render_authorized_keys(keys: &str) -> String {
     text
 }
 
-/// Our keywords, and whether the user may not change them: without PAM a worker would let everyone in.
+/// The operator's keywords, and whether they are fixed: without PAM, a worker would admit every user.
 fn own(role: Role) -> Vec<(&'static str, &'static str, bool)> {
     let mut own = match role {
         Role::Login | Role::LoginWithFixedKeys => vec![
@@ -180,7 +180,7 @@ fn own(role: Role) -> Vec<(&'static str, &'static str, bool)> {
         ],
     };
     if role != Role::LoginWithFixedKeys {
-        // What the command is depends on the user's, see `keys_command`.
+        // The command depends on the user's command, see `keys_command`.
         own.extend([
             (KEYS_COMMAND, "none", false),
             ("AuthorizedKeysCommandUser", "nobody", false),
@@ -201,7 +201,7 @@ fn finding(directive: &Directive, kind: FindingKind) -> Finding {
     }
 }
 
-/// The keywords before the first `Match`, and those from there on.
+/// The keywords before the first `Match`, and the remaining ones.
 fn read(text: &str) -> Result<(Vec<Directive>, Vec<Directive>), Error> {
     let (mut global, mut blocks, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for (content, line) in text.lines().zip(1..) {
@@ -300,7 +300,7 @@ mod tests {
         assert!(rendered.findings.is_empty());
     }
 
-    /// As sshd runs it: words split by quotes, tokens replaced, no shell but the one that is named.
+    /// Runs the command like sshd: words split by quotes, tokens replaced, without an additional shell.
     #[cfg(unix)]
     fn keys(command: &str) -> (bool, String) {
         let directory = tempfile::tempdir().unwrap();
@@ -336,7 +336,7 @@ mod tests {
         assert!(rendered.text.contains("UsePAM yes\n"));
         assert_eq!(
             rendered.findings[0].to_string(),
-            "line 2: UsePAM is not used, the operator needs UsePAM yes"
+            "line 2: UsePAM is ignored because the operator requires UsePAM yes"
         );
     }
 
@@ -355,7 +355,7 @@ mod tests {
         assert!(rendered.text.contains("LoginGraceTime 10\n"));
         assert_eq!(
             rendered.findings[0].to_string(),
-            "line 2: LoginGraceTime is not used, line 1 counts"
+            "line 2: LoginGraceTime is ignored because line 1 takes precedence"
         );
     }
 

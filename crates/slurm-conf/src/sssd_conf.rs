@@ -1,58 +1,58 @@
-//! `sssd.conf`, as far as SSSD does not start without it or nobody can log in with it.
+//! Checks of `sssd.conf` for errors that prevent SSSD from starting or users from logging in.
 //!
-//! The file may hold a password, so messages name lines, sections and providers and never another value.
+//! The file may contain a password, so messages include only lines, sections and providers, and no other values.
 
 use std::collections::BTreeMap;
 
-/// The identity providers of all versions of SSSD that are in use.
+/// The identity providers of all SSSD versions in use.
 const ID_PROVIDERS: [&str; 6] = ["ad", "files", "idp", "ipa", "ldap", "proxy"];
 
-/// Outside of systemd, SSSD starts only the services that are listed. Lookups need the first, logins the second.
+/// Without systemd, SSSD starts only the listed services. Lookups require the first one, logins the second one.
 const SERVICES: [&str; 2] = ["nss", "pam"];
 
-/// Why nobody can log in with the file.
+/// The reason why nobody can log in with the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Not UTF-8.
-    #[error("is not a text: write it in UTF-8")]
+    #[error("is not valid UTF-8: use UTF-8 text")]
     NotText,
-    /// A section's name without an end.
-    #[error("line {line}: the section's name has no closing bracket: add ]")]
+    /// A section name without a closing bracket.
+    #[error("line {line}: the section name has no closing bracket: add ]")]
     OpenSection {
-        /// From 1.
+        /// The line number, starting at 1.
         line: usize,
     },
     /// Neither a section, nor an option, nor a comment.
-    #[error("line {line} is neither a [section] nor of the form option = value: correct or remove it")]
+    #[error("line {line} is neither a [section] nor an option in the form option = value: fix or remove it")]
     NotAnOption {
-        /// From 1.
+        /// The line number, starting at 1.
         line: usize,
     },
-    /// A service that has to run does not.
-    #[error("[sssd] must list {0} in its services: write `services = nss, pam`")]
+    /// A required service is not listed.
+    #[error("[sssd] does not list the required service {0}: set `services = nss, pam`")]
     Service(&'static str),
-    /// No domain is in use.
-    #[error("no domain is enabled: write `domains = NAME` in [sssd] and a section [domain/NAME]")]
+    /// No domain is enabled.
+    #[error("no domain is enabled: set `domains = NAME` in [sssd] and add a section [domain/NAME]")]
     NoDomain,
-    /// A domain without a section of its own.
-    #[error("there is no section [domain/{0}], which [sssd] lists in its domains: add it")]
+    /// A domain without a section.
+    #[error("[sssd] lists the domain {0}, but the section [domain/{0}] does not exist: add it")]
     UnknownDomain(String),
     /// A domain without a provider.
-    #[error("[domain/{0}] has no id_provider: write for example `id_provider = ldap`")]
+    #[error("[domain/{0}] has no id_provider: set one, for example `id_provider = ldap`")]
     NoProvider(String),
-    /// A provider that SSSD does not have.
-    #[error("[domain/{domain}] has the id_provider {provider:?}, which SSSD does not have: write one of {}", ID_PROVIDERS.join(", "))]
+    /// A provider that SSSD does not support.
+    #[error("[domain/{domain}] has the unknown id_provider {provider:?}: use one of {}", ID_PROVIDERS.join(", "))]
     UnknownProvider {
-        /// Of the section.
+        /// The domain of the section.
         domain: String,
-        /// As it is written.
+        /// The provider, as written.
         provider: String,
     },
 }
 
 impl Fault {
-    /// Whether a file in `conf.d` may add what is missing. Whoever does not see that folder, which is in the image or in a volume,
-    /// cannot tell.
+    /// Whether a file in `conf.d` may provide the missing settings. Callers without access to that directory, which is in the image
+    /// or in a volume, cannot tell.
     pub fn may_be_mended_in_conf_d(&self) -> bool {
         match self {
             Self::NoDomain | Self::UnknownDomain(_) => true,
@@ -68,16 +68,16 @@ impl Fault {
 
 type Section = BTreeMap<String, String>;
 
-/// Reads the file and returns the identity provider of every domain in use, by the domain's name.
+/// Parses the file and returns the identity provider of every enabled domain, by domain name.
 pub fn read(text: &[u8]) -> Result<BTreeMap<String, String>, Fault> {
     read_with(text, &[])
 }
 
-/// The same for a file that others in `conf.d` add to, in the order of their names: what they set counts.
+/// Like [`read`], but merges the files in `conf.d` in the order of their names. Their settings take precedence.
 pub fn read_with(text: &[u8], conf_d: &[Vec<u8>]) -> Result<BTreeMap<String, String>, Fault> {
     let parse = |text| sections(std::str::from_utf8(text).map_err(|_| Fault::NotText)?);
     let mut sections = parse(text)?;
-    // SSSD goes on without a file there that it cannot read.
+    // SSSD ignores a file there that it cannot parse.
     for (name, options) in conf_d.iter().filter_map(|text| parse(text).ok()).flatten() {
         sections.entry(name).or_default().extend(options);
     }
@@ -94,9 +94,9 @@ pub fn read_with(text: &[u8], conf_d: &[Vec<u8>]) -> Result<BTreeMap<String, Str
     for domain in domains(sssd, &sections) {
         match provider(&domain, &sections) {
             Ok(provider) => drop(providers.insert(domain, provider)),
-            // The others cannot be used either: their services wait for this one.
+            // The other domains do not work either: their services wait for this one.
             Err(fault @ Fault::UnknownProvider { .. }) => return Err(fault),
-            // SSSD goes on without these.
+            // SSSD ignores these domains.
             Err(fault) => left_out = left_out.or(Some(fault)),
         }
     }
@@ -123,7 +123,7 @@ fn provider(domain: &str, sections: &BTreeMap<String, Section>) -> Result<String
     })
 }
 
-/// Those that `[sssd]` lists, less those that are turned off, and those that are turned on by themselves.
+/// The domains that `[sssd]` lists and that are not disabled, and the domains that are enabled in their own section.
 fn domains(sssd: &Section, sections: &BTreeMap<String, Section>) -> Vec<String> {
     let enabled = |name: &str| {
         let enabled = sections.get(&format!("domain/{name}"))?.get("enabled")?;
@@ -132,7 +132,7 @@ fn domains(sssd: &Section, sections: &BTreeMap<String, Section>) -> Vec<String> 
     let mut domains = list(sssd.get("domains"));
     domains.retain(|name| enabled(name) != Some(false));
     for section in sections.keys() {
-        // A third part of the name is a trusted domain's.
+        // A third part of the name refers to a trusted domain.
         let name = section.strip_prefix("domain/").filter(|name| !name.contains('/'));
         if let Some(name) = name
             && enabled(name) == Some(true)
@@ -163,7 +163,7 @@ fn sections(text: &str) -> Result<BTreeMap<String, Section>, Fault> {
         if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
             continue;
         }
-        // An indented line goes on with the value above it.
+        // An indented line continues the value above it.
         if whole.starts_with([' ', '\t'])
             && let (Some(section), Some(option)) = (&current, &option)
         {
@@ -180,7 +180,7 @@ fn sections(text: &str) -> Result<BTreeMap<String, Section>, Fault> {
                 .split_once('=')
                 .filter(|(key, _)| !key.trim().is_empty())
                 .ok_or(Fault::NotAnOption { line })?;
-            // SSSD ignores what stands above the first section.
+            // SSSD ignores options before the first section.
             let Some(section) = &current else { continue };
             let key = key.trim().to_owned();
             let values = sections.entry(section.clone()).or_default();
@@ -222,7 +222,7 @@ id_provider = proxy
         assert_eq!(providers, [("example", "ldap"), ("extra", "proxy")]);
     }
 
-    // What SSSD 2.13 made of these files when it was started with them in a container.
+    // The results of starting SSSD 2.13 with these files in a container.
     #[rstest]
     #[case::it_ends("[sssd\nservices = nss,pam\n", Fault::OpenSection { line: 1 })]
     #[case::it_ends("[sssd]\nnonsense\n", Fault::NotAnOption { line: 2 })]
@@ -282,7 +282,7 @@ id_provider = proxy
         let broken = GOOD.replace("ldap_default_authtok =", "ldap_default_authtok");
         assert_eq!(
             read(broken.as_bytes()).unwrap_err().to_string(),
-            "line 10 is neither a [section] nor of the form option = value: correct or remove it"
+            "line 10 is neither a [section] nor an option in the form option = value: fix or remove it"
         );
         assert_eq!(read(&[0xff]), Err(Fault::NotText));
     }

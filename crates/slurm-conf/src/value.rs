@@ -1,9 +1,9 @@
-//! How one value is written so that Slurm reads back exactly that value and nothing more.
+//! Encoding of values, so that Slurm reads back exactly the same value and nothing else.
 //!
-//! Slurm's reader cuts comments at an unescaped `#` (also inside quotes), joins lines that end in a
-//! backslash, then drops every escaping backslash, and only then looks for `Key=Value` pairs, where a
-//! value is either quoted (no quote inside) or free of white space. Whatever cannot survive that is
-//! refused.
+//! The Slurm parser removes comments from an unescaped `#` (also inside quotes), joins lines that end in a
+//! backslash, then removes every escaping backslash, and only then parses `Key=Value` pairs, where a value is
+//! either quoted (without quotes inside) or free of white space. Values that do not survive this are
+//! rejected.
 
 use std::borrow::Cow;
 
@@ -11,23 +11,23 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// A line break or another control character would start a new line or be lost.
-    #[error("holds the control character {0:?}")]
+    #[error("contains the control character {0:?}")]
     Control(char),
-    /// Slurm knows no way to write a double quote inside a quoted value.
-    #[error("holds a double quote in a place where Slurm cannot read it back")]
+    /// Slurm has no syntax for a double quote inside a quoted value.
+    #[error("contains a double quote where Slurm does not support one")]
     Quote,
     /// The value must not be empty here.
     #[error("is empty")]
     Empty,
     /// The value must be one word here.
-    #[error("holds {0:?}, which is not allowed here")]
+    #[error("contains {0:?}, which is not allowed here")]
     Character(char),
-    /// The word means something else to Slurm, in any case.
-    #[error("is {0:?}, which Slurm reads as {1}")]
+    /// The word has a special meaning in Slurm, case-insensitively.
+    #[error("is {0:?}, which Slurm interprets as {1}")]
     Reserved(String, &'static str),
 }
 
-/// The value as it stands in a file: escaped, and quoted where it has to be.
+/// Encodes a value for a file: escaped, and quoted if necessary.
 pub fn encode(value: &str) -> Result<Cow<'_, str>, ValueError> {
     if let Some(control) = value.chars().find(|c| c.is_control()) {
         return Err(ValueError::Control(control));
@@ -48,12 +48,12 @@ pub fn encode(value: &str) -> Result<Cow<'_, str>, ValueError> {
     }
 }
 
-/// What may stand in a key.
+/// Whether a character is allowed in a key.
 pub(crate) fn is_key_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '.'
 }
 
-/// The key of a parameter.
+/// Checks the key of a parameter.
 pub(crate) fn encode_key(key: &str) -> Result<&str, ValueError> {
     match key.chars().find(|c| !is_key_character(*c)) {
         _ if key.is_empty() => Err(ValueError::Empty),
@@ -63,8 +63,8 @@ pub(crate) fn encode_key(key: &str) -> Result<&str, ValueError> {
     }
 }
 
-/// A name that other lines refer to (cluster, host, node set, partition, script): one word without the
-/// characters that mean something in lists, host lists or option lists.
+/// Checks a name that other lines refer to (cluster, host, node set, partition, script): one word without
+/// characters that have a special meaning in lists, host lists or option lists.
 pub fn encode_name(name: &str) -> Result<&str, ValueError> {
     if name.is_empty() {
         return Err(ValueError::Empty);
@@ -77,12 +77,13 @@ pub fn encode_name(name: &str) -> Result<&str, ValueError> {
     }
 }
 
-/// The name of a node set. `Nodes=ALL` is every node, whatever node set has that name.
+/// Checks the name of a node set. `Nodes=ALL` always means every node, even if a node set has that name.
 pub fn encode_nodeset_name(name: &str) -> Result<&str, ValueError> {
     not_reserved(encode_name(name)?, "ALL", "all nodes")
 }
 
-/// The name of a partition. `PartitionName=DEFAULT` makes none: it sets what all partitions behind it start from.
+/// Checks the name of a partition. `PartitionName=DEFAULT` does not define a partition: it sets the defaults for the partitions
+/// after it.
 pub fn encode_partition_name(name: &str) -> Result<&str, ValueError> {
     not_reserved(encode_name(name)?, "DEFAULT", "the defaults of all partitions")
 }

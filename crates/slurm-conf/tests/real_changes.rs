@@ -1,4 +1,4 @@
-//! The classes of changes hold on a real slurmctld with a running job.
+//! Tests the classes of changes on a real slurmctld with a running job.
 
 #[path = "../../testbed/src/slurm_daemons/mod.rs"]
 #[allow(dead_code, reason = "every test uses another part of it")]
@@ -87,7 +87,7 @@ fn eventually(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// Parameters of many kinds, all of the class `Reconfigure`, and what `scontrol show config` says then.
+/// Parameters of many kinds, all of the class `Reconfigure`, with a value and its form in `scontrol show config`.
 const RECONFIGURED: [(&str, &str, &str); 24] = [
     ("AccountingStoreFlags", "job_comment", "job_comment"),
     ("BatchStartTimeout", "33", "33 sec"),
@@ -119,7 +119,7 @@ const RECONFIGURED: [(&str, &str, &str); 24] = [
     ("TreeWidth", "20", "20"),
 ];
 
-/// Shown with the configuration, but nothing that a file sets.
+/// Shown with the configuration, but not set by a file.
 const NO_PARAMETERS: [&str; 7] = [
     "BOOT_TIME",
     "HASH_VAL",
@@ -130,17 +130,16 @@ const NO_PARAMETERS: [&str; 7] = [
     "SLURM_VERSION",
 ];
 
-/// Every parameter that slurmctld knows has its class; only what is new to us is a restart of everything for want of
-/// knowledge.
+/// Every parameter that slurmctld knows has a class; only unknown parameters require a restart of everything.
 #[test]
 fn no_parameter_of_slurmctld_is_unknown() -> Result<()> {
     let Some(slurm) = Slurm::start(Release::V2605, &Setup::default())? else {
         return Ok(());
     };
     let text = slurm.run(&["scontrol", "show", "config"])?;
-    // What other files set comes behind the first blank line.
+    // The settings of other files follow the first blank line.
     let shown = text.lines().skip(1).take_while(|line| !line.trim().is_empty());
-    // A parameter that may stand several times is shown with a number.
+    // A parameter that may be repeated is shown with a number.
     let keys = shown.filter_map(|line| line.split(['=', '[']).next());
     let keys = keys.map(str::trim);
     let unknown = class("", "BrandNewThing=1")?;
@@ -217,7 +216,7 @@ fn a_partition_that_is_dropped_under_a_job_kills_it_as_the_class_says() -> Resul
     eventually("the job is killed", || Ok(state(&slurm, &job)? == "NODE_FAIL"))
 }
 
-/// Lines cut in another way, more nodes, and a set that gains some: nothing of it concerns a job that runs.
+/// Differently grouped lines, added nodes, and a set that gains nodes do not affect a running job.
 #[test]
 fn nodes_that_are_added_disturb_no_job() -> Result<()> {
     let old = conf(

@@ -1,4 +1,4 @@
-//! Every generated file is taken by the real daemons and means there what it says.
+//! Tests that the real daemons accept every generated file and use its values.
 
 #[path = "../../testbed/src/slurm_daemons/mod.rs"]
 #[allow(dead_code, reason = "every test uses another part of it")]
@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result, ensure};
 use rstest::rstest;
 use slurm_conf::catalogue::{File, Shape};
 use slurm_conf::cgroup_conf::{self, CgroupPlugin};
-use slurm_conf::gres_conf::{self, Device, GresConf};
 use slurm_conf::slurm_conf::{
     AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf, render,
     render_external,
@@ -18,10 +17,10 @@ use slurm_conf::slurm_conf::{
 use slurm_conf::slurmdbd_conf::{self, SlurmdbdConf, Storage};
 use slurm_conf::sshd_config::{self, Role};
 use slurm_conf::syntax::{Document, Statement, parse};
-use slurm_conf::topology::{self, Below, Group, Shape as Topo, Switch, Topology};
+use slurm_conf::topology;
 use slurm_daemons::{ADDRESS, CLUSTER, HOST, Release, Setup, Slurm};
 
-/// A test's machine has no control groups to give, and its daemons log to where the harness looks.
+/// A test machine has no control groups, and the daemons must log to where the harness reads.
 const HERE: &str = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
                     SlurmctldLogFile=/dev/stdout\nSlurmSchedLogFile=/dev/null\nSlurmdLogFile=/dev/stdout\n";
 
@@ -60,7 +59,7 @@ fn document(conf: &SlurmConf) -> Result<Document> {
     parse(File::Slurm, &render(conf)?.text, &BTreeMap::new()).map_err(|p| anyhow::anyhow!("{p:?}"))
 }
 
-/// What `scontrol show config` says, by parameter in lower case.
+/// Returns the output of `scontrol show config`, by parameter in lower case.
 fn shown(slurm: &Slurm) -> Result<BTreeMap<String, String>> {
     let text = slurm.run(&["scontrol", "show", "config"])?;
     let pairs = text.lines().filter_map(|line| line.split_once('='));
@@ -69,8 +68,7 @@ fn shown(slurm: &Slurm) -> Result<BTreeMap<String, String>> {
         .collect())
 }
 
-/// slurmctld prints units and the numbers of users behind the values, and nothing where a
-/// plugin is called none.
+/// Normalizes a value: slurmctld prints units and user IDs after the values, and nothing for a plugin named none.
 fn plain(value: &str) -> String {
     if value == "(null)" || value.ends_with("/none") {
         return "none".to_owned();
@@ -104,7 +102,7 @@ fn assert_shown(slurm: &Slurm, document: &Document) -> Result<usize> {
     Ok(compared)
 }
 
-/// The timeouts come in three sizes; the largest is in the one with everything.
+/// There are three sets of timeouts; the test of the full file covers the largest.
 #[rstest]
 fn the_smallest_slurm_conf(
     #[values(Release::V2411, Release::V2605)] release: Release,
@@ -220,7 +218,7 @@ fn an_external_slurm_conf_reaches_its_controller(
     Ok(())
 }
 
-/// The daemon that reads it logs in to the database with it, so the password went through unharmed.
+/// The daemon logs in to the database with the password, so it must be unchanged.
 #[rstest]
 fn slurmdbd_conf_carries_any_password(
     #[values(Release::V2411, Release::V2605)] release: Release,
@@ -236,6 +234,7 @@ fn slurmdbd_conf_carries_any_password(
             database: "slurm_acct_db".into(),
             user: Some("slurm".into()),
             password: Some(password.into()),
+            tls: None,
         },
         extra_conf: "LogFile=/dev/stdout\nPrivateData=usage\nAuthAltParameters=disable_token_creation\n"
             .into(),
@@ -257,7 +256,7 @@ fn slurmdbd_conf_carries_any_password(
     let Some(slurm) = start(release, &slurm_conf, setup)? else {
         return Ok(());
     };
-    // 26.05's sacctmgr shows what the command reads itself instead of what slurmdbd runs with.
+    // The sacctmgr of 26.05 shows the configuration that it reads itself, not that of slurmdbd.
     if release == Release::V2411 {
         let shown = slurm.run(&["sacctmgr", "-n", "-P", "show", "configuration"])?;
         assert!(
@@ -305,96 +304,7 @@ fn cgroup_conf_is_read_by_the_controller(
     Ok(())
 }
 
-#[rstest]
-fn gres_conf_gives_the_node_its_devices(
-    #[values(Release::V2411, Release::V2605)] release: Release,
-) -> Result<()> {
-    let device = Device {
-        nodes: Some(HOST.parse()?),
-        name: "gpu".into(),
-        kind: Some("fake".into()),
-        file: Some("/dev/tty[1-2]".into()),
-        ..Device::default()
-    };
-    let gres = GresConf {
-        devices: vec![device],
-        extra_conf: "Name=seat Count=3 Flags=CountOnly".into(),
-        ..GresConf::default()
-    };
-    let setup = Setup {
-        files: vec![("gres.conf".into(), gres_conf::render(&gres)?.text)],
-        slurmd: Some("Feature=slinky Gres=gpu:fake:2,seat:3".into()),
-        ..Setup::default()
-    };
-    let Some(slurm) = start(release, &small("GresTypes=gpu,seat\n"), setup)? else {
-        return Ok(());
-    };
-    let node = slurm.run(&["scontrol", "show", "node", HOST])?;
-    assert!(node.contains("Gres=gpu:fake:2,seat:3"), "{node}");
-    assert!(node.contains("State=IDLE"), "{node}");
-    Ok(())
-}
-
-/// Several topologies in one file came with 25.05.
-#[test]
-fn topology_yaml_is_loaded() -> Result<()> {
-    let leaf = |name: &str, nodes: &str| -> Result<Switch> {
-        Ok(Switch {
-            name: name.into(),
-            below: Below::Nodes(nodes.parse()?),
-        })
-    };
-    let root = Switch {
-        name: "root".into(),
-        below: Below::Switches(vec!["s1".into(), "s2".into()]),
-    };
-    let group = |name: &str, nodes: &str| -> Result<Group> {
-        Ok(Group {
-            name: name.into(),
-            nodes: nodes.parse()?,
-        })
-    };
-    let text = topology::render(&[
-        Topology {
-            name: "tree".into(),
-            cluster_default: true,
-            shape: Topo::Tree(vec![root, leaf("s1", "w[1-2]")?, leaf("s2", "w[3-4]")?]),
-        },
-        Topology {
-            name: "blocks".into(),
-            cluster_default: false,
-            shape: Topo::Block {
-                sizes: vec![2, 4],
-                blocks: vec![group("b1", "w[1-2]")?, group("b2", "w[3-4]")?],
-            },
-        },
-        Topology {
-            name: "flat".into(),
-            cluster_default: false,
-            shape: Topo::Flat,
-        },
-        Topology {
-            name: "ring".into(),
-            cluster_default: false,
-            shape: Topo::Ring(vec![group("r", "w[1-4]")?]),
-        },
-    ])?;
-    let conf = small("NodeName=w[1-4] CPUs=1 State=FUTURE\nPartitionName=p Nodes=ALL Topology=blocks\n");
-    let setup = Setup {
-        files: vec![("topology.yaml".into(), text)],
-        ..Setup::default()
-    };
-    let Some(slurm) = start(Release::V2605, &conf, setup)? else {
-        return Ok(());
-    };
-    let shown = slurm.run(&["scontrol", "show", "topoconf"])?;
-    for name in ["tree", "blocks", "flat", "ring", "root", "w[3-4]"] {
-        assert!(shown.contains(name), "{name} is missing:\n{shown}");
-    }
-    Ok(())
-}
-
-/// What is refused beforehand is what slurmctld would wait for in vain, and nothing else.
+/// The precheck rejects exactly the files that slurmctld would wait for in vain.
 #[rstest]
 fn a_topology_plugin_without_its_file_is_what_slurmctld_does_not_start_with(
     #[values("tree", "block", "ring", "torus3d", "flat", "default")] plugin: &str,

@@ -1,4 +1,4 @@
-//! Host lists mean the same to us and to `scontrol`.
+//! Tests that host lists are interpreted as by `scontrol`.
 
 #[path = "../../testbed/src/slurm_daemons/mod.rs"]
 #[allow(dead_code, reason = "every test uses another part of it")]
@@ -16,7 +16,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// `None` where scontrol refuses the list.
+/// Expands a list with scontrol; returns `None` if scontrol rejects it.
 fn hostnames(slurm: &Slurm, list: &str) -> Result<Option<Vec<String>>> {
     let output = slurm.output(&["scontrol", "show", "hostnames", list])?;
     let refused = !output.status.success() || String::from_utf8_lossy(&output.stderr).contains("Invalid");
@@ -94,7 +94,7 @@ fn our_lists_are_read_back_by_scontrol(
     Ok(())
 }
 
-/// A big fleet: the same compression as scontrol's own.
+/// Many nodes are compressed in the same way as by scontrol.
 #[rstest]
 fn a_fleet_is_compressed_as_scontrol_does(
     #[values(Release::V2411, Release::V2605)] release: Release,

@@ -1,4 +1,4 @@
-//! What the notes on words and values foretell is what the real Slurm says of a file.
+//! Tests that the notes on parameters and values match the errors of a real Slurm.
 
 #[path = "../../testbed/src/slurm_daemons/mod.rs"]
 #[allow(dead_code, reason = "every test uses another part of it")]
@@ -15,7 +15,7 @@ use slurm_daemons::{Release, Setup, Slurm};
 
 const FILE: &str = "/etc/slurm/tried.conf";
 
-/// Lines that all releases read, and lines that none does.
+/// Lines that all releases accept, and lines that none accepts.
 const LINES: [&str; 30] = [
     "KillWait=60",
     "killwait=0x10",
@@ -57,7 +57,7 @@ fn what_is_noted_is_what_slurm_ends_on(
         return Ok(());
     };
     let base = slurm.run(&["cat", "/etc/slurm/slurm.conf"])?;
-    // Two partitions or two nodes of one name would be a fault of their own.
+    // Two partitions or two nodes with the same name would be an error of their own.
     let base: Vec<&str> = base
         .lines()
         .filter(|line| !line.starts_with("NodeName") && !line.starts_with("PartitionName"))
@@ -66,7 +66,7 @@ fn what_is_noted_is_what_slurm_ends_on(
     let mut wrong = Vec::new();
     for line in LINES {
         slurm.write_public(FILE, format!("{base}\n{line}\n"))?;
-        // The slurmctld of another test is not asked: reading the file is what comes first.
+        // This reads the file without contacting slurmctld.
         let output = slurm.output(&[
             "env",
             &format!("SLURM_CONF={FILE}"),

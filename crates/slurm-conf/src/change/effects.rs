@@ -1,11 +1,11 @@
-//! The tables: which parameters of 26.05 need more than a reconfiguration, from Slurm's manual pages and from
-//! trials with running jobs.
+//! The class of a change to a parameter or record, based on the Slurm 26.05 manual pages and on trials with running jobs.
 
 use std::collections::BTreeSet;
 
 use super::{Attributes, Class, Daemon, MustBeEmpty};
 use crate::catalogue::File;
 use crate::hostlist::{Hostlist, MAX_RANGE};
+use crate::parameters::{self, Effect};
 
 const ALL: [Daemon; 4] = [
     Daemon::Slurmctld,
@@ -14,97 +14,7 @@ const ALL: [Daemon; 4] = [
     Daemon::Sackd,
 ];
 
-/// Never on a living cluster.
-const FORBIDDEN: [(&str, &str); 3] = [
-    (
-        "ClusterName",
-        "the saved state and the accounting records belong to the old name",
-    ),
-    ("SlurmUser", "the saved state and the keys belong to the old user"),
-    ("StateSaveLocation", "slurmctld would start without its jobs"),
-];
-
-/// Running steps cannot go on, or their records are lost.
-const NEEDS_EMPTY_CLUSTER: [&str; 4] = ["AuthType", "SelectType", "SwitchType", "SlurmdSpoolDir"];
-
-/// A reconfiguration changes neither listening ports nor how messages are signed, and a peer with the old
-/// setting does not understand one with the new.
-const RESTARTS_ALL: [&str; 7] = [
-    "AuthInfo",
-    "CommunicationParameters",
-    "CredType",
-    "HashPlugin",
-    "SlurmctldPort",
-    "TLSParameters",
-    "TLSType",
-];
-
-/// How slurmctld checks tokens.
-const RESTARTS_TOKEN_READERS: [&str; 2] = ["AuthAltParameters", "AuthAltTypes"];
-
-/// slurmrestd reads these too, and only when it starts.
-const RESTARTS_SLURMRESTD: [&str; 11] = [
-    "AccountingStorageBackupHost",
-    "AccountingStorageHost",
-    "AccountingStoragePort",
-    "AccountingStorageType",
-    "DataParserParameters",
-    "HttpParserType",
-    "MessageTimeout",
-    "PluginDir",
-    "SlurmctldAddr",
-    "TCPTimeout",
-    "UrlParserType",
-];
-
-/// All others of slurm.conf that Slurm knows: a reconfiguration does.
-#[rustfmt::skip]
-const RECONFIGURES: [&str; 196] = [
-    "AccountingStorageEnforce", "AccountingStorageExternalHost", "AccountingStorageParameters",
-    "AccountingStoragePass", "AccountingStorageTRES", "AccountingStorageUser", "AccountingStoreFlags",
-    "AccountingStoreJobComment", "AcctGatherEnergyType", "AcctGatherFilesystemType", "AcctGatherInfinibandType",
-    "AcctGatherInterconnectType", "AcctGatherNodeFreq", "AcctGatherProfileType", "AllowSpecResourcesUsage",
-    "BatchStartTimeout", "BcastExclude", "BcastParameters", "BurstBufferParameters", "BurstBufferType",
-    "CertgenParameters", "CertgenType", "CertmgrParameters", "CertmgrType", "CliFilterParameters",
-    "CliFilterPlugins", "CompleteWait", "CoreSpecPlugin", "CpuFreqDef", "CpuFreqGovernors", "DebugFlags",
-    "DefCPUPerGPU", "DefMemPerCPU", "DefMemPerGPU", "DefMemPerNode", "DependencyParameters", "DisableRootJobs",
-    "EioTimeout", "EnforcePartLimits", "EpilogMsgTime", "EpilogTimeout", "FairShareDampeningFactor",
-    "FederationParameters", "FirstJobId", "GpuFreqDef", "GresTypes", "GroupUpdateForce", "GroupUpdateTime",
-    "HealthCheckInterval", "HealthCheckNodeState", "HealthCheckProgram", "HealthCheckTimeout", "InactiveLimit",
-    "InteractiveStepOptions", "JobAcctGatherFrequency", "JobAcctGatherParams", "JobAcctGatherType",
-    "JobCompHost", "JobCompLoc", "JobCompParams", "JobCompPass", "JobCompPassScript", "JobCompPort",
-    "JobCompType", "JobCompUser", "JobContainerType", "JobFileAppend", "JobRequeue", "JobSubmitPlugins",
-    "KeepAliveTime", "KillOnBadExit", "KillWait", "LaunchParameters", "LaunchType", "LicenseParameters",
-    "Licenses", "LogTimeFormat", "MCSParameters", "MCSPlugin", "MailDomain", "MailProg", "MaxArraySize",
-    "MaxBatchRequeue", "MaxDBDMsgs", "MaxJobCount", "MaxJobId", "MaxMemPerCPU", "MaxMemPerNode",
-    "MaxNodeCount", "MaxStepCount", "MaxTasksPerNode", "MetricsAuthUsers", "MetricsParameters", "MetricsType",
-    "MinJobAge", "MpiDefault", "MpiParams", "NamespaceType", "NodeFeaturesPlugins", "OverTimeLimit",
-    "PlugStackConfig", "PrEpParameters", "PrEpPlugins", "PreemptExemptTime", "PreemptMode",
-    "PreemptParameters", "PreemptType", "PriorityCalcPeriod", "PriorityDecayHalfLife", "PriorityFavorSmall",
-    "PriorityFlags", "PriorityMaxAge", "PriorityParameters", "PrioritySiteFactorParameters",
-    "PrioritySiteFactorPlugin", "PriorityType", "PriorityUsageResetPeriod", "PriorityWeightAge",
-    "PriorityWeightAssoc", "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition",
-    "PriorityWeightQOS", "PriorityWeightTRES", "PrivateData", "ProctrackType", "PrologEpilogTimeout",
-    "PrologFlags", "PrologTimeout", "PropagatePrioProcess", "PropagateResourceLimits",
-    "PropagateResourceLimitsExcept", "RebootProgram", "ReconfigFlags", "RequeueExit", "RequeueExitHold",
-    "ResumeFailProgram", "ResumeProgram", "ResumeRate", "ResumeTimeout", "ResvEpilog", "ResvOverRun",
-    "ResvProlog", "ReturnToService", "SallocDefaultCommand", "SbcastParameters", "SchedulerParameters",
-    "SchedulerTimeSlice", "SchedulerType", "ScronParameters", "SelectTypeParameters", "SlurmSchedLogFile",
-    "SlurmSchedLogLevel", "SlurmctldDebug", "SlurmctldHttpAuthParameters", "SlurmctldLogFile",
-    "SlurmctldParameters", "SlurmctldPidFile", "SlurmctldPrimaryOffProg", "SlurmctldPrimaryOnProg",
-    "SlurmctldSyslogDebug", "SlurmctldTimeout", "SlurmdDebug", "SlurmdHttpAuthParameters", "SlurmdLogFile",
-    "SlurmdParameters", "SlurmdPidFile", "SlurmdSyslogDebug", "SlurmdTimeout", "SlurmdUser", "SrunEpilog",
-    "SrunPortRange", "SrunProlog", "SuspendExcNodes", "SuspendExcParts", "SuspendExcStates", "SuspendProgram",
-    "SuspendRate", "SuspendTime", "SuspendTimeout", "SwitchParameters", "TaskEpilog", "TaskPlugin",
-    "TaskPluginParam", "TaskProlog", "TmpFS", "TopologyParam", "TopologyPlugin", "TrackWCKey", "TreeWidth",
-    "UnkillableStepProgram", "UnkillableStepTimeout", "UsePAM", "VSizeFactor", "WaitTime", "X11Parameters",
-];
-
-/// Where slurmdbd's records are. In a database of another name slurmdbd makes empty tables without a word. Host and port
-/// are not among these: they are the way to a database, and the same one can be moved or have another name.
-const RECORDS_ELSEWHERE: [&str; 3] = ["StorageLoc", "StorageType", "SlurmUser"];
-
-/// slurmd sets its control groups up when it starts; the rest of cgroup.conf holds for new steps.
+/// slurmd sets up its control groups when it starts; the rest of cgroup.conf applies to new steps.
 const CGROUP_AT_START: [&str; 6] = [
     "CgroupMountpoint",
     "CgroupPlugin",
@@ -114,7 +24,7 @@ const CGROUP_AT_START: [&str; 6] = [
     "IgnoreSystemdOnFailure",
 ];
 
-/// What shapes a node: jobs that run there hold bits of it, which cannot be carried over.
+/// The attributes that define the resources of a node. Running jobs hold allocations that cannot be migrated.
 pub(super) const NODE_SHAPE: [&str; 11] = [
     "boards",
     "corespersocket",
@@ -133,61 +43,34 @@ fn among(names: &[&str], key: &str) -> bool {
     names.iter().any(|name| name.eq_ignore_ascii_case(key))
 }
 
-/// What a change of a single parameter needs, if anything is known of it.
-pub(super) fn parameter_class(file: File, key: &str) -> Option<Class> {
+/// Returns the class of a change to a parameter on a line of its own.
+pub(super) fn parameter_class(file: File, key: &str) -> Class {
     match file {
-        File::Slurm => slurm_class(key),
-        File::Slurmdbd if among(&RECORDS_ELSEWHERE, key) => Some(Class::Forbidden {
-            why: "the accounting records would stay behind",
-        }),
-        File::Slurmdbd => Some(Class::restart(&[Daemon::Slurmdbd])),
-        File::Cgroup if among(&CGROUP_AT_START, key) => Some(Class::restart(&[Daemon::Slurmd])),
-        File::Cgroup => Some(Class::Reconfigure),
-        File::Gres if among(&["AutoDetect"], key) => {
-            Some(Class::kills(MustBeEmpty::Cluster, &[Daemon::Slurmd]))
+        File::Slurm | File::Slurmdbd => {
+            parameters::find(file, key).map_or_else(|| unknown(file), |(_, _, effect)| class(file, effect))
         }
-        File::Gres => None,
+        File::Cgroup if among(&CGROUP_AT_START, key) => Class::restart(&[Daemon::Slurmd]),
+        File::Cgroup => Class::Reconfigure,
+        File::Gres if among(&["AutoDetect"], key) => Class::kills(MustBeEmpty::Cluster, &[Daemon::Slurmd]),
+        File::Gres => unknown(file),
     }
 }
 
-fn slurm_class(key: &str) -> Option<Class> {
-    if let Some((_, why)) = FORBIDDEN.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
-        return Some(Class::Forbidden { why });
+fn class(file: File, effect: Effect) -> Class {
+    match effect {
+        Effect::Reconfigure => Class::Reconfigure,
+        Effect::RestartAll => Class::restart(&ALL),
+        Effect::RestartTokenReaders => Class::restart(&[Daemon::Slurmctld, Daemon::Slurmrestd]),
+        Effect::RestartSlurmrestd => Class::restart(&[Daemon::Slurmrestd]),
+        Effect::RestartSlurmctldAndSlurmd => Class::restart(&[Daemon::Slurmctld, Daemon::Slurmd]),
+        Effect::RestartSlurmdbd => Class::restart(&[Daemon::Slurmdbd]),
+        Effect::EmptyCluster => Class::kills(MustBeEmpty::Cluster, &ALL),
+        Effect::Forbidden(why) => Class::Forbidden { why },
+        Effect::Untried => unknown(file),
     }
-    if among(&NEEDS_EMPTY_CLUSTER, key) {
-        return Some(Class::kills(MustBeEmpty::Cluster, &ALL));
-    }
-    let restarts: [(&[&str], &[Daemon]); 4] = [
-        (&RESTARTS_ALL, &ALL),
-        (&RESTARTS_TOKEN_READERS, &[Daemon::Slurmctld, Daemon::Slurmrestd]),
-        (&["SlurmdPort"], &[Daemon::Slurmctld, Daemon::Slurmd]),
-        (&RESTARTS_SLURMRESTD, &[Daemon::Slurmrestd]),
-    ];
-    if let Some((_, daemons)) = restarts.iter().find(|(names, _)| among(names, key)) {
-        return Some(Class::restart(daemons));
-    }
-    among(&RECONFIGURES, key).then_some(Class::Reconfigure)
 }
 
-/// Whether slurm.conf has a single parameter of that name.
-pub(crate) fn is_known(key: &str) -> bool {
-    slurm_class(key).is_some()
-}
-
-/// The single parameters of slurm.conf.
-pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
-    FORBIDDEN
-        .iter()
-        .map(|(name, _)| *name)
-        .chain(NEEDS_EMPTY_CLUSTER)
-        .chain(RESTARTS_ALL)
-        .chain(RESTARTS_TOKEN_READERS)
-        .chain(["SlurmdPort"])
-        .chain(RESTARTS_SLURMRESTD)
-        .chain(RECONFIGURES)
-}
-
-/// What a change that nobody knows needs: everything that reads the file restarts.
+/// The class of a change to an unknown parameter: every daemon that reads the file restarts.
 pub(super) fn unknown(file: File) -> Class {
     match file {
         File::Slurm => Class::restart(&ALL),
@@ -197,7 +80,7 @@ pub(super) fn unknown(file: File) -> Class {
     }
 }
 
-/// What a change of a record needs. `before` and `after` are its attributes, where it exists.
+/// The class of a change to a record. `before` and `after` are its attributes, if it exists.
 pub(super) fn record_class(
     file: File,
     key: &str,
@@ -206,7 +89,7 @@ pub(super) fn record_class(
     after: Option<&Attributes>,
 ) -> Class {
     if file == File::Gres {
-        // Slurm aborts jobs that hold a device whose count changes.
+        // Slurm aborts jobs that use a device whose count changes.
         let nodes = if key == "nodename" {
             MustBeEmpty::Nodes(name.to_owned())
         } else {
@@ -224,7 +107,7 @@ pub(super) fn record_class(
     match (key, before, after) {
         ("slurmctldhost", ..) => Class::restart(&[Daemon::Slurmrestd]),
         ("frontendname", ..) => unknown(file),
-        // Slurm kills the jobs of a partition that is no longer there.
+        // Slurm kills the jobs of a partition that no longer exists.
         ("partitionname", Some(_), None) => Class::kills(MustBeEmpty::Partition(name.to_owned()), &[]),
         ("nodeset", Some(before), Some(after)) if only_gains_nodes(before, after) => Class::Reconfigure,
         ("nodeset", Some(_), None | Some(_)) => Class::kills(MustBeEmpty::NodeSet(name.to_owned()), &[]),
@@ -235,7 +118,7 @@ pub(super) fn record_class(
     }
 }
 
-/// Whether a record of this name is none, but what those behind it start from.
+/// Whether this name is not a record but sets the defaults for the records after it.
 pub(super) fn is_default(file: File, name: &str) -> bool {
     file == File::Slurm && name.eq_ignore_ascii_case("DEFAULT")
 }
@@ -244,7 +127,7 @@ pub(super) fn differs(before: &Attributes, after: &Attributes, keys: &[&str]) ->
     keys.iter().any(|key| before.get(*key) != after.get(*key))
 }
 
-/// Whether a node set keeps every node that it names, and is otherwise the same.
+/// Whether a node set keeps all of its nodes and is otherwise unchanged.
 fn only_gains_nodes(before: &Attributes, after: &Attributes) -> bool {
     let others = |attributes: &Attributes| {
         let mut others = attributes.clone();
@@ -261,7 +144,7 @@ fn only_gains_nodes(before: &Attributes, after: &Attributes) -> bool {
     }
 }
 
-/// `DownNodes` sets nodes down unless it names a gentler state.
+/// `DownNodes` sets nodes to DOWN unless it specifies a less severe state.
 fn takes_no_node_down(attributes: &Attributes) -> bool {
     let gentle = |state: &String| among(&["DRAIN", "FAIL", "FAILING", "FUTURE"], state);
     attributes.get("state").is_some_and(gentle)

@@ -1,8 +1,8 @@
-//! What it takes to bring a changed file to the daemons, and what would be lost on the way.
+//! Classification of configuration changes: how the daemons pick up a changed file, and which jobs would be lost.
 //!
-//! Since 23.11 a reconfiguration starts new processes of slurmctld, slurmd and sackd with the new files, so
-//! nearly everything takes effect by it; what does not is listed in [`effects`]. slurmrestd and slurmdbd read
-//! their files when they start. The lists are those of 26.05; a parameter that nobody knows means a restart.
+//! Since Slurm 23.11, a reconfiguration starts new slurmctld, slurmd and sackd processes with the new files, which
+//! applies nearly all changes. [`effects`] lists the exceptions. slurmrestd and slurmdbd read their files when they
+//! start. The lists are for Slurm 26.05; an unknown parameter requires a restart.
 
 mod effects;
 mod nodes;
@@ -12,9 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::catalogue::{File, Shape};
 use crate::syntax::{Document, Statement};
 
-pub(crate) use effects::{is_known, known_names};
-
-/// A process that reads the files.
+/// A daemon that reads the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Daemon {
     /// The controller.
@@ -29,63 +27,63 @@ pub enum Daemon {
     Sackd,
 }
 
-/// What no job may use any more before a change is made.
+/// A resource that no job may use before a change is applied.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MustBeEmpty {
     /// The whole cluster.
     Cluster,
-    /// One partition: no job in any state may name it.
+    /// One partition: no job in any state may refer to it.
     Partition(String),
     /// The nodes of one node set.
     NodeSet(String),
-    /// The nodes of a host list.
+    /// The nodes in a host list.
     Nodes(String),
 }
 
-/// What one change, or all changes of a file together, need. The order is that of severity.
+/// The effect of one change, or of all changes to a file. Variants are ordered by severity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Class {
-    /// Nothing: no daemon reads the difference.
+    /// No effect: no daemon reads the difference.
     None,
-    /// The daemons read the files again while they run.
+    /// The daemons reload the files while they run.
     Reconfigure,
     /// These daemons restart; the others are reconfigured.
     Restart {
         /// The daemons that restart.
         daemons: BTreeSet<Daemon>,
     },
-    /// Jobs would be killed or forgotten.
+    /// Jobs would be killed or lost.
     KillsJobs {
-        /// What must be empty first.
+        /// The resources that must be empty first.
         must_be_empty: BTreeSet<MustBeEmpty>,
         /// The daemons that restart after that; the others are reconfigured.
         restart: BTreeSet<Daemon>,
     },
-    /// Never on a living cluster.
+    /// Not allowed on a running cluster.
     Forbidden {
-        /// Why, as the rest of a sentence.
+        /// The reason, as the rest of a sentence.
         why: &'static str,
     },
 }
 
-/// One parameter or record that differs. It carries no value: some are secrets.
+/// One parameter or record that differs. It contains no value, because some values are secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// `SlurmctldPort`, or `PartitionName=gpu`.
     pub what: String,
-    /// What it needs.
+    /// The class of the change.
     pub class: Class,
 }
 
 /// All differences between two files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangeSet {
-    /// One entry a parameter or record, in order of their names.
+    /// One entry for each parameter or record, ordered by name.
     pub changes: Vec<Change>,
 }
 
 impl ChangeSet {
-    /// What all changes need together: the severest class, with what it takes from the others of its kind.
+    /// The class of all changes together: the most severe class, merged with the other changes of that class.
     pub fn class(&self) -> Class {
         self.changes
             .iter()
@@ -159,7 +157,7 @@ impl Class {
     }
 }
 
-/// What the change from `old` to `new` needs.
+/// Classifies the change from `old` to `new`.
 pub fn change_class(file: File, old: &Document, new: &Document) -> ChangeSet {
     let mut changes = Vec::new();
     compare_singles(file, old, new, &mut changes);
@@ -183,7 +181,7 @@ pub fn change_class(file: File, old: &Document, new: &Document) -> ChangeSet {
 }
 
 fn compare_singles(file: File, old: &Document, new: &Document, changes: &mut Vec<Change>) {
-    // The last of several counts, so later ones overwrite earlier ones here as well.
+    // Slurm uses the last value, so later ones overwrite earlier ones here as well.
     let singles = |document: &Document| -> BTreeMap<String, (String, String)> {
         let single = |s: &&Statement| file.shape(&s.head.key) == Shape::Single;
         let entry = |s: &Statement| {
@@ -201,7 +199,7 @@ fn compare_singles(file: File, old: &Document, new: &Document, changes: &mut Vec
             continue;
         }
         if let Some((spelling, _)) = after.or(before) {
-            let class = effects::parameter_class(file, key).unwrap_or_else(|| effects::unknown(file));
+            let class = effects::parameter_class(file, key);
             changes.push(Change {
                 what: spelling.clone(),
                 class,
@@ -236,17 +234,17 @@ fn compare_repeated(file: File, old: &Document, new: &Document, changes: &mut Ve
     }
 }
 
-/// A record's attributes as Slurm sees them: keys in any case, the last of several counts.
+/// The attributes of a record as Slurm reads them: keys are case-insensitive, and the last value takes precedence.
 type Attributes = BTreeMap<String, String>;
-/// Records by key and name. Lines of one name are numbered: gres.conf has several, slurm.conf has `DEFAULT`.
+/// Records by key and name. Lines with the same name are numbered: gres.conf has several, and slurm.conf has `DEFAULT`.
 type Records = BTreeMap<(String, String, usize), Attributes>;
-/// Stands among the attributes of a controller: the first is the primary, so the order counts. No key has this name.
+/// Pseudo-attribute for the position of a controller: the first is the primary, so the order matters. No key has this name.
 const RANK: &str = "#";
 
 fn records(file: File, document: &Document) -> Records {
     let mut records = Records::new();
     let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
-    // What `DEFAULT` lines gave so far to the records behind them, by key.
+    // The defaults that `DEFAULT` lines have set so far for the records after them, by key.
     let mut defaults: BTreeMap<String, Attributes> = BTreeMap::new();
     let mut controllers = 0;
     for s in document

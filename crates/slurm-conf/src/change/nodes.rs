@@ -1,4 +1,4 @@
-//! Static nodes, compared name by name: one line stands for many nodes, and the same nodes can stand on other lines.
+//! Static nodes, compared by name: one line can define many nodes, and the same nodes can move to other lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use crate::hostlist::{Hostlist, MAX_NAMES, compress};
 
 pub(super) const KEY: &str = "nodename";
 
-/// What becomes of a node; the order is that of severity.
+/// The effect on a node, ordered by severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
-    /// It is new, or nothing of it changes that its jobs hold.
+    /// The node is new, or none of the resources that its jobs hold changes.
     Kept,
-    /// slurmd listens elsewhere.
+    /// The port of slurmd changes.
     Moved,
-    /// Jobs that run there hold bits of a shape that is no more.
+    /// The resources of the node change while its jobs hold allocations of the old ones.
     Reshaped,
-    /// Its jobs go with it.
+    /// The node is removed together with its jobs.
     Removed,
 }
 
-/// A node's line and what stands on it.
+/// The line of a node and its attributes.
 type Nodes<'a> = BTreeMap<String, (&'a str, &'a Attributes)>;
 
 pub(super) fn compare(old: &Records, new: &Records, changes: &mut Vec<Change>) {
@@ -36,7 +36,7 @@ pub(super) fn compare(old: &Records, new: &Records, changes: &mut Vec<Change>) {
         }
     }
     for (fate, names) in fates {
-        // Names that make no list are those of a line that is none.
+        // Names that cannot be compressed come from a line that is not a valid host list.
         let list = compress(names.iter().copied())
             .unwrap_or_else(|_| names.iter().copied().collect::<Vec<_>>().join(","));
         changes.push(Change {
@@ -53,7 +53,7 @@ fn lines(records: &Records) -> impl Iterator<Item = (&String, &Attributes)> {
         .map(|((_, name, _), attributes)| (name, attributes))
 }
 
-/// Whether there are few enough nodes to look at each.
+/// Whether there are few enough nodes to compare each of them.
 fn is_countable(records: &Records) -> bool {
     let lengths = lines(records).map(|(name, _)| name.parse::<Hostlist>().map_or(1, |list| list.len()));
     lengths.fold(0, u64::saturating_add) <= MAX_NAMES
@@ -72,7 +72,7 @@ fn nodes(records: &Records, whole: bool) -> Nodes<'_> {
     nodes
 }
 
-/// `None` where nothing changes.
+/// `None` if nothing changes.
 fn fate(before: Option<&(&str, &Attributes)>, after: Option<&(&str, &Attributes)>) -> Option<Fate> {
     match (before, after) {
         (None, None) => None,
@@ -80,7 +80,7 @@ fn fate(before: Option<&(&str, &Attributes)>, after: Option<&(&str, &Attributes)
         (Some(_), None) => Some(Fate::Removed),
         (Some((_, before)), Some((_, after))) if differs(before, after, &NODE_SHAPE) => Some(Fate::Reshaped),
         (Some((old_line, before)), Some((new_line, after))) => {
-            // A range of ports is dealt out along the line.
+            // A range of ports is assigned to the nodes in their order on the line.
             let ranged = before.get("port").is_some_and(|port| port.contains('['));
             if differs(before, after, &["port"]) || (ranged && old_line != new_line) {
                 return Some(Fate::Moved);

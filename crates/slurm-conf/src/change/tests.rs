@@ -79,7 +79,7 @@ use Daemon::{Sackd, Slurmctld, Slurmd, Slurmdbd, Slurmrestd};
     empty(&[nodes("n1"), nodes("n[2-3]")], &[Slurmd])
 )]
 #[case::node_port("NodeName=n Port=1", "NodeName=n Port=2", restart(&[Slurmctld, Slurmd]))]
-#[case::ports_dealt_out_anew(
+#[case::ports_assigned_again(
     "NodeName=n[1-2] Port=[7001-7002]",
     "NodeName=n[1,3],n2 Port=[7001-7002]",
     restart(&[Slurmctld, Slurmd])

@@ -1,21 +1,21 @@
-//! Many names to few patterns: names that differ in their last number only share a bracket group.
+//! Compression of many names into few patterns: names that differ only in their last number share a bracket group.
 
 use std::collections::BTreeMap;
 
 use super::{Hostlist, HostlistError, MAX_RANGE, Part, Pattern, Range, is_name_text};
 
-/// The longest number that fits into a `u64` whatever its digits are.
+/// The maximum number of digits that always fits into a `u64`.
 const MAX_DIGITS: usize = 19;
 
-/// A name taken apart at its last number.
+/// A name split at its last number.
 struct Split<'a> {
     prefix: &'a str,
     suffix: &'a str,
-    /// The number and how many digits it was written with; none in a name without digits.
+    /// The number and its digit count; `None` for a name without digits.
     number: Option<(u64, usize)>,
 }
 
-/// Names that differ in their number only.
+/// Names that differ only in their number.
 #[derive(Default)]
 struct Group {
     without_number: bool,
@@ -28,7 +28,7 @@ where
     I::Item: AsRef<str>,
 {
     let names: Vec<I::Item> = names.into_iter().collect();
-    // A fleet has few groups and many numbers: sorting numbers is much cheaper than sorting names.
+    // A cluster has few groups and many numbers, and sorting numbers is much cheaper than sorting names.
     let mut groups: BTreeMap<(&str, &str), Group> = BTreeMap::new();
     for name in &names {
         let name = name.as_ref();
@@ -105,11 +105,11 @@ fn split(name: &str) -> Split<'_> {
     }
 }
 
-/// The numbers of one group, in order, as ranges. A range goes on with a number that follows its last one
-/// and is written as the range's width demands; `1, 01, 2, 02` thus become two ranges.
+/// The sorted numbers of one group, as ranges. A number extends a range if it follows the last number of the
+/// range and matches its width; for example, `1, 01, 2, 02` become two ranges.
 fn ranges(numbers: &[(u64, usize)]) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
-    // At most one open range a width, so this stays short.
+    // There is at most one open range per width, so this list stays short.
     let mut open: Vec<usize> = Vec::new();
     for (number, digits) in numbers.iter().copied() {
         open.retain(|at| {

@@ -1,18 +1,19 @@
 //! Slurm's host lists: `gpu-[0-3,7],rack[0-1]node[01-16]-ib`.
 //!
-//! Read as Slurm reads them: any number of bracket groups in a name, text behind them, numbers padded to
-//! the width of a range's first number, names separated by commas or blanks. Written compactly: one bracket
-//! group a name, on its last number. Slurm's box notation (`[000x733]`) exists only on clusters with more
-//! than one dimension, which no longer exist, and is refused as Slurm refuses it on all others.
+//! Host lists are parsed in the same way as in Slurm: any number of bracket groups in a name, text after them,
+//! numbers padded to the width of the first number in a range, names separated by commas or white space. They are
+//! written in compact form, with one bracket group per name, for its last number. Slurm's box notation
+//! (`[000x733]`) exists only on multi-dimensional clusters, which no longer exist. Like Slurm on other clusters,
+//! this parser rejects it.
 
 mod compress;
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-/// The most names that one range may span, as in Slurm.
+/// The maximum number of names in one range, as in Slurm.
 pub const MAX_RANGE: u64 = 65_536;
-/// The most names that one list may stand for.
+/// The maximum number of names in one list.
 pub const MAX_NAMES: u64 = 1 << 20;
 
 /// A list of host names in its compact form.
@@ -21,7 +22,7 @@ pub struct Hostlist {
     patterns: Vec<Pattern>,
 }
 
-/// One name, or the names that its bracket groups stand for.
+/// One name, or the names that its bracket groups expand to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
     parts: Vec<Part>,
@@ -41,25 +42,25 @@ struct Range {
     width: usize,
 }
 
-/// Why a text is no host list, or a name cannot be in one.
+/// The reason why a text is not a host list, or a name cannot be in one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostlistError {
-    /// A bracket without its partner.
+    /// An unbalanced bracket.
     #[error("{0:?} has an unbalanced bracket")]
     Bracket(String),
-    /// Something that is no number or range of numbers between brackets.
+    /// Text between brackets that is not a number or a range of numbers.
     #[error("{0:?} is not a number or a range of numbers")]
     Range(String),
-    /// A range or a list that stands for too many names.
-    #[error("{0:?} stands for too many names")]
+    /// A range or a list with too many names.
+    #[error("{0:?} contains too many names")]
     TooMany(String),
-    /// A name that would be read as something else.
-    #[error("{0:?} cannot be a host name")]
+    /// A name that is not valid in a host list.
+    #[error("{0:?} is not a valid host name")]
     Name(String),
 }
 
 impl Hostlist {
-    /// The shortest list of these names, in order and without repetition.
+    /// The shortest list of these names, ordered and without duplicates.
     pub fn from_names<I>(names: I) -> Result<Self, HostlistError>
     where
         I: IntoIterator,
@@ -68,12 +69,12 @@ impl Hostlist {
         compress::compress(names)
     }
 
-    /// The names, in the order in which the list has them.
+    /// The names, in the order of the list.
     pub fn names(&self) -> impl Iterator<Item = String> {
         self.patterns.iter().flat_map(Pattern::names)
     }
 
-    /// How many names it stands for.
+    /// The number of names.
     pub fn len(&self) -> u64 {
         self.patterns
             .iter()
@@ -81,13 +82,13 @@ impl Hostlist {
             .fold(0, u64::saturating_add)
     }
 
-    /// Whether it stands for no name at all.
+    /// Whether the list has no names.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 }
 
-/// The names that `list` stands for, in its order.
+/// Expands `list` to its names, in order.
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     Ok(list.parse::<Hostlist>()?.names().collect())
 }
@@ -167,7 +168,7 @@ impl Range {
     }
 }
 
-/// What may stand in a name outside brackets.
+/// Whether a text is allowed in a name outside brackets.
 fn is_name_text(text: &str) -> bool {
     !text.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, ',' | '[' | ']'))
 }
@@ -188,7 +189,7 @@ impl FromStr for Hostlist {
     }
 }
 
-/// The names and patterns of a list: what stands between separators outside of brackets.
+/// The names and patterns of a list, which are separated outside of brackets.
 fn tokens(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     text.split(move |c: char| {

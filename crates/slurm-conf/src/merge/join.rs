@@ -1,6 +1,6 @@
-//! Puts what the operator must have and what the user wrote into one file, in which every parameter that
-//! Slurm reads once stands once. Nothing is dropped silently: each line of the user's that is not used has
-//! a finding.
+//! Merges the operator's settings and the user's text into one file, in which every parameter that Slurm reads
+//! once occurs once. Nothing is dropped silently: each ignored line of the user's text is reported as a
+//! finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use super::{Error, Finding, FindingKind, Rendered};
 use crate::catalogue::{File, Shape};
 use crate::syntax::{Document, Origin, Pair, Statement};
 
-/// How a parameter of the operator's stands against the user's.
+/// How a parameter set by the operator is merged with the user's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// Ours is kept.
+    /// The operator's value is kept.
     Required,
-    /// The user's is taken.
+    /// The user's value takes precedence.
     Default,
-    /// A comma-separated list: ours first, the user's options added.
+    /// A comma-separated list: the operator's options, followed by the user's options.
     Options,
 }
 
-/// A piece of the file that the operator writes, in its order.
+/// A part of the file that the operator writes, in order.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Title(&'static str),
@@ -57,10 +57,10 @@ impl Piece {
     }
 }
 
-/// A parameter that the user may not set, and why.
+/// A parameter that the user may not set, and the reason.
 pub(crate) type Refusal = (&'static str, &'static str);
 
-/// Merges the operator's pieces with the user's document.
+/// Merges the operator's parts with the user's document.
 pub(crate) fn merge(
     file: File,
     pieces: Vec<Piece>,
@@ -96,7 +96,7 @@ pub(crate) fn merge(
     })
 }
 
-/// The operator's records by name and key, none of which may stand twice where Slurm ends on that.
+/// The operator's records by name and key. Slurm exits if one of them occurs twice.
 fn record_names(file: File, pieces: &[Piece]) -> Result<BTreeSet<(String, String)>, Error> {
     let mut names = BTreeSet::new();
     for piece in pieces {
@@ -135,7 +135,7 @@ impl Merge {
     fn header(&mut self, user: &Document) {
         self.lines
             .push("# Written by the operator: edits of this file are lost.".into());
-        // First in the file, so that what follows wins over whatever a file has that we cannot see.
+        // First in the file, so that the following lines override files whose contents are unknown.
         self.lines.extend(
             user.includes
                 .iter()
@@ -167,7 +167,7 @@ impl Merge {
         }
     }
 
-    /// The user's parameters that stand once, the last of each.
+    /// The user's single parameters, the last of each.
     fn singles<'a>(
         &mut self,
         file: File,
@@ -191,7 +191,7 @@ impl Merge {
         singles
     }
 
-    /// The one value of a parameter that the operator writes.
+    /// The merged value of a parameter that the operator writes.
     fn settle(&mut self, key: &'static str, ours: String, hold: Hold, theirs: Option<&Statement>) -> String {
         let Some(theirs) = theirs else { return ours };
         match hold {
@@ -217,7 +217,7 @@ impl Merge {
         }
     }
 
-    /// What only the user wrote: single parameters, then repeated ones and records, in the user's order.
+    /// The parameters that only the user sets: single parameters, then repeated ones and records, in the user's order.
     fn rest(
         &mut self,
         file: File,
@@ -231,7 +231,7 @@ impl Merge {
         for statement in &user.statements {
             let Pair { key, value } = &statement.head;
             if file.shape(key) == Shape::Single {
-                // A superseded line has the same key as the one that counts, but is not that statement.
+                // A superseded line has the same key as the effective one, but is a different statement.
                 let counts = singles.get(&key.to_ascii_lowercase());
                 kept.extend(counts.copied().filter(|counts| std::ptr::eq(*counts, statement)));
                 continue;
@@ -265,15 +265,15 @@ impl Merge {
     }
 }
 
-/// slurmctld ends with "duplicate entry" on these; `DEFAULT` records may follow each other.
+/// slurmctld exits with "duplicate entry" for these; `DEFAULT` records may occur several times.
 fn must_be_unique(file: File, (name, key): &(String, String)) -> bool {
     file == File::Slurm
         && matches!(key.as_str(), "partitionname" | "nodeset" | "nodename")
         && !name.eq_ignore_ascii_case("DEFAULT")
 }
 
-/// Joins two comma-separated option lists: ours as it is, then the user's options that we do not set,
-/// in their case. Returns our options that the user's text contradicts as well.
+/// Joins two comma-separated option lists: the operator's options unchanged, then the user's other options in
+/// their original case. Also returns the operator's options that the user's text contradicts.
 fn join_options(ours: &str, theirs: &str) -> (String, Vec<String>) {
     let name_of = |option: &str| {
         option

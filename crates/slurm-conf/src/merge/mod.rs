@@ -1,5 +1,5 @@
-//! The operator's text and the user's become one file. What a writer gives back is that file with what of the
-//! user's text did not reach it, or why there is no file.
+//! Merging of the operator's text and the user's text. A writer returns the merged file with the ignored lines of the
+//! user's text, or the reason why no file can be written.
 
 mod join;
 
@@ -10,45 +10,45 @@ use crate::value::ValueError;
 
 pub(crate) use join::{Piece, Refusal, merge};
 
-/// A file's bytes, and what of the user's text did not reach them.
+/// The contents of a file, and the ignored lines of the user's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     /// The whole file.
     pub text: String,
-    /// The user's lines that are not used, by line.
+    /// The ignored lines of the user's text, ordered by line.
     pub findings: Vec<Finding>,
 }
 
-/// A line of the user's that is not used as written.
+/// A line of the user's text that is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where it stands.
+    /// The location of the line.
     pub origin: Origin,
     /// The parameter, as written.
     pub key: String,
-    /// Why it is not used.
+    /// Why the line is ignored.
     pub kind: FindingKind,
 }
 
-/// Why a line of the user's is not used.
+/// Why a line of the user's text is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FindingKind {
-    /// The operator needs another value.
+    /// The operator requires another value.
     Required {
-        /// What the file holds.
+        /// The setting in the file.
         ours: String,
     },
-    /// The parameter must not be set at all here.
+    /// The parameter must not be set here.
     Refused {
         /// The reason, as the rest of a sentence.
         why: &'static str,
     },
-    /// Another line of the user's sets the same parameter: Slurm takes the last, sshd the first.
+    /// Another line of the user's text sets the same parameter: Slurm uses the last one, sshd the first one.
     Superseded {
-        /// The line that counts.
+        /// The line that takes precedence.
         by: Origin,
     },
-    /// The operator writes a record of that name.
+    /// The operator writes a record with that name.
     NameTaken {
         /// The record's name.
         name: String,
@@ -60,35 +60,40 @@ impl fmt::Display for Finding {
         let Self { origin, key, kind } = self;
         match kind {
             FindingKind::Required { ours } => {
-                write!(f, "{origin}: {key} is not used, the operator needs {ours}")
+                write!(
+                    f,
+                    "{origin}: {key} is ignored because the operator requires {ours}"
+                )
             }
-            FindingKind::Refused { why } => write!(f, "{origin}: {key} is not used, {why}"),
-            FindingKind::Superseded { by } => write!(f, "{origin}: {key} is not used, {by} counts"),
+            FindingKind::Refused { why } => write!(f, "{origin}: {key} is ignored because {why}"),
+            FindingKind::Superseded { by } => {
+                write!(f, "{origin}: {key} is ignored because {by} takes precedence")
+            }
             FindingKind::NameTaken { name } => {
                 write!(
                     f,
-                    "{origin}: {key}={name} is not used, the operator writes a {key} of that name"
+                    "{origin}: {key}={name} is ignored because the operator writes a {key} with that name"
                 )
             }
         }
     }
 }
 
-/// Why no file can be written.
+/// The reason why no file can be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The user's text cannot be read.
+    /// The user's text cannot be parsed.
     #[error("{}", list(.0))]
     Unreadable(Vec<Problem>),
-    /// A value that the operator was given cannot stand in the file.
+    /// A value passed to the operator cannot be written to the file.
     #[error("{field} {source}")]
     Value {
-        /// Which value.
+        /// The name of the value.
         field: String,
-        /// What is wrong with it.
+        /// The error.
         source: ValueError,
     },
-    /// Slurm ends with an error on two records of the same name.
+    /// Slurm exits with an error if two records have the same name.
     #[error("{second}: {key}={name} repeats {first}")]
     Repeated {
         /// The record's key.
@@ -100,29 +105,21 @@ pub enum Error {
         /// The second of them.
         second: Origin,
     },
-    /// The operator was given two records of the same name.
-    #[error("{key}={name} would stand twice")]
+    /// The operator was given two records with the same name.
+    #[error("{key}={name} is defined twice")]
     Twice {
         /// The record's key.
         key: String,
         /// The record's name.
         name: String,
     },
-    /// The rest of a partition line cannot be read.
+    /// The parameters of a partition cannot be parsed.
     #[error("the partition config of {nodeset}: {source}")]
     PartitionConfig {
         /// The node set that it belongs to.
         nodeset: String,
-        /// What is wrong with it.
+        /// The error.
         source: SyntaxError,
-    },
-    /// A topology that does not hang together.
-    #[error("topology {topology}: {reason}")]
-    Topology {
-        /// The topology's name.
-        topology: String,
-        /// What is wrong with it.
-        reason: String,
     },
 }
 

@@ -1,56 +1,55 @@
-//! slurm.conf: what the operator must have, what the node sets add, and what the user wrote, in one file.
+//! slurm.conf, written from the settings of the operator, the node sets and the user's text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalogue::File;
+use crate::container::dir::{LOG, SLURM_ETC, SLURMCTLD_SPOOL, SLURMD_SPOOL};
+use crate::container::file::{SLURMCTLD_LOG, SLURMD_LOG};
 use crate::merge::{Error, Piece, Refusal, Rendered, merge};
 use crate::sizing;
 use crate::syntax::{Document, Statement, SyntaxError, parse, parse_pairs};
 use crate::value::{ValueError, encode_name, encode_nodeset_name, encode_partition_name};
 
-/// Where the files of one cluster lie in every pod.
-const ETC: &str = "/etc/slurm";
-
-/// Everything that slurm.conf is made from.
+/// The settings for slurm.conf.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlurmConf {
-    /// Slurm's name of the cluster.
+    /// The name of the cluster in Slurm.
     pub cluster_name: String,
-    /// The controllers: the first is the primary, further ones are backups.
+    /// The controllers: the first is the primary, the others are backups.
     pub hosts: Vec<ControllerHost>,
     /// Port of slurmctld.
     pub slurmctld_port: u16,
     /// Port of slurmd.
     pub slurmd_port: u16,
-    /// The address that reaches the one controller; not written when there are backups, since it would hide
-    /// them from their clients.
+    /// The address of the only controller. It is not written if there are backups, because clients would then not
+    /// find them.
     pub service_address: Option<String>,
-    /// Whether `jwks.json` lies beside the other files.
+    /// Whether `jwks.json` exists next to the other files.
     pub jwks: bool,
-    /// The accounting daemon, if there is one.
+    /// The accounting daemon, if any.
     pub accounting: Option<AccountingHost>,
     /// Whether slurmctld serves metrics (`metrics/openmetrics`).
     pub metrics: bool,
-    /// Scripts beside the other files, by name.
+    /// The names of scripts next to the other files.
     pub scripts: Scripts,
-    /// The node sets, in the order of the file.
+    /// The node sets, in file order.
     pub nodesets: Vec<NodeSet>,
-    /// What node sets ask for and what Slurm knows beyond that, see [`sizing::max_node_count`].
+    /// The nodes requested by node sets plus the other nodes in Slurm, see [`sizing::max_node_count`].
     pub nodes: u32,
-    /// Records that a job still names although nobody asks for them any more; partitions among them drain.
+    /// Records that were removed but that jobs still refer to. Partitions among them are draining.
     pub retained: Vec<Statement>,
-    /// What the user wrote.
+    /// The user's text.
     pub extra_conf: String,
-    /// Contents of the files that `extra_conf` may include, by name.
+    /// Contents of the files that `extra_conf` can include, by name.
     pub included_files: BTreeMap<String, String>,
 }
 
 /// One slurmctld.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerHost {
-    /// What `hostname` prints there.
+    /// The output of `hostname` on the host.
     pub name: String,
-    /// Where it is reached, where that differs from the name.
+    /// The address, if it differs from the name.
     pub address: Option<String>,
 }
 
@@ -65,7 +64,7 @@ pub struct AccountingHost {
     pub backup_host: Option<String>,
 }
 
-/// Names of script files, which lie beside slurm.conf.
+/// Names of script files next to slurm.conf.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scripts {
     /// Run by slurmd before a job.
@@ -85,35 +84,35 @@ pub struct NodeSet {
     pub name: String,
     /// The feature that its nodes register with.
     pub feature: String,
-    /// A partition of the same name.
+    /// A partition with the same name.
     pub partition: Option<Partition>,
 }
 
-/// A node set's own partition.
+/// The partition of a node set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Partition {
-    /// The rest of the partition's line, as the user wrote it.
+    /// The partition parameters, as written by the user.
     pub config: String,
-    /// The partition is about to go: it takes no new jobs.
+    /// Whether the partition is being removed and accepts no new jobs.
     pub leaving: bool,
 }
 
-/// slurm.conf of a cluster whose slurmctld runs elsewhere: what clients and slurmrestd need to reach it.
+/// slurm.conf for a cluster with an external slurmctld, with the settings that clients and slurmrestd need to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalSlurmConf {
-    /// Slurm's name of the cluster.
+    /// The name of the cluster in Slurm.
     pub cluster_name: String,
     /// Host of slurmctld.
     pub host: String,
     /// Port of slurmctld.
     pub port: u16,
-    /// The accounting daemon, if there is one.
+    /// The accounting daemon, if any.
     pub accounting: Option<AccountingHost>,
-    /// What the user wrote.
+    /// The user's text.
     pub extra_conf: String,
 }
 
-const OLD_HOST: &str = "the operator names the controllers by SlurmctldHost";
+const OLD_HOST: &str = "the operator manages the controllers with SlurmctldHost";
 const REFUSALS: [Refusal; 5] = [
     ("SlurmctldHost", OLD_HOST),
     ("ControlMachine", OLD_HOST),
@@ -121,10 +120,7 @@ const REFUSALS: [Refusal; 5] = [
     ("BackupController", OLD_HOST),
     ("BackupAddr", OLD_HOST),
 ];
-const HIDES_BACKUPS: Refusal = (
-    "SlurmctldAddr",
-    "it would hide the backup controllers from their clients",
-);
+const HIDES_BACKUPS: Refusal = ("SlurmctldAddr", "clients would not find the backup controllers");
 
 /// Writes slurm.conf.
 pub fn render(conf: &SlurmConf) -> Result<Rendered, Error> {
@@ -132,7 +128,7 @@ pub fn render(conf: &SlurmConf) -> Result<Rendered, Error> {
     render_read(conf, &user)
 }
 
-/// The same for one who has read the user's text already.
+/// Like [`render`], but with the user's text already parsed.
 pub fn render_read(conf: &SlurmConf, user: &Document) -> Result<Rendered, Error> {
     let SlurmConf {
         cluster_name,
@@ -153,7 +149,7 @@ pub fn render_read(conf: &SlurmConf, user: &Document) -> Result<Rendered, Error>
     let cluster_name = name("the cluster name", cluster_name)?;
     if hosts.is_empty() {
         return Err(Error::Value {
-            field: "the list of controllers".into(),
+            field: "the controller list".into(),
             source: ValueError::Empty,
         });
     }
@@ -175,13 +171,10 @@ pub fn render_read(conf: &SlurmConf, user: &Document) -> Result<Rendered, Error>
         ));
     }
     pieces.extend([
-        Piece::required(
-            "StateSaveLocation",
-            format!("/var/spool/slurmctld/{cluster_name}"),
-        ),
+        Piece::required("StateSaveLocation", format!("{SLURMCTLD_SPOOL}/{cluster_name}")),
         Piece::default("SlurmdUser", "root"),
         Piece::required("SlurmdPort", slurmd_port.to_string()),
-        Piece::default("SlurmdSpoolDir", "/var/spool/slurmd"),
+        Piece::default("SlurmdSpoolDir", SLURMD_SPOOL),
         Piece::default("MaxNodeCount", sizing::max_node_count(*nodes).to_string()),
     ]);
     pieces.extend(
@@ -191,9 +184,9 @@ pub fn render_read(conf: &SlurmConf, user: &Document) -> Result<Rendered, Error>
     );
     pieces.extend([
         Piece::Title("LOGGING"),
-        Piece::default("SlurmctldLogFile", "/var/log/slurm/slurmctld.log"),
-        Piece::default("SlurmSchedLogFile", "/var/log/slurm/slurmctld.log"),
-        Piece::default("SlurmdLogFile", "/var/log/slurm/slurmd.log"),
+        Piece::default("SlurmctldLogFile", format!("{LOG}/{SLURMCTLD_LOG}")),
+        Piece::default("SlurmSchedLogFile", format!("{LOG}/{SLURMCTLD_LOG}")),
+        Piece::default("SlurmdLogFile", format!("{LOG}/{SLURMD_LOG}")),
         Piece::Title("PLUGINS & PARAMETERS"),
     ]);
     pieces.extend(auth_pieces(*jwks));
@@ -216,7 +209,7 @@ pub fn render_read(conf: &SlurmConf, user: &Document) -> Result<Rendered, Error>
     merge(File::Slurm, pieces, user, &refusals)
 }
 
-/// Writes the slurm.conf that reaches a slurmctld elsewhere.
+/// Writes slurm.conf for an external slurmctld.
 pub fn render_external(conf: &ExternalSlurmConf) -> Result<Rendered, Error> {
     let ExternalSlurmConf {
         cluster_name,
@@ -232,7 +225,7 @@ pub fn render_external(conf: &ExternalSlurmConf) -> Result<Rendered, Error> {
         Piece::required("SlurmUser", "slurm"),
         Piece::Record(Statement::new(
             "SlurmctldHost",
-            name("the controller's host", host)?,
+            name("the controller host", host)?,
         )),
         Piece::required("SlurmctldPort", port.to_string()),
         Piece::Title("PLUGINS & PARAMETERS"),
@@ -255,23 +248,23 @@ fn of<'a>(field: &str, encoded: Result<&'a str, ValueError>) -> Result<&'a str, 
     })
 }
 
-/// A `SelectType` with which no worker can register: slurmctld refuses `MaxNodeCount` beside it.
+/// A `SelectType` with which workers cannot register: slurmctld rejects `MaxNodeCount` with it.
 pub fn unfit_select_type(document: &Document) -> Option<&Statement> {
     let last = document.all("SelectType").last()?;
     (!last.head.value.eq_ignore_ascii_case("select/cons_tres")).then_some(last)
 }
 
 fn host_value(host: &ControllerHost) -> Result<String, Error> {
-    let hostname = name("a controller's name", &host.name)?;
+    let hostname = name("the controller name", &host.name)?;
     Ok(match &host.address {
-        Some(address) => format!("{hostname}({})", name("a controller's address", address)?),
+        Some(address) => format!("{hostname}({})", name("the controller address", address)?),
         None => hostname.to_owned(),
     })
 }
 
 pub(crate) fn auth_pieces(jwks: bool) -> [Piece; 5] {
     let jwks = if jwks {
-        format!(",jwks={ETC}/jwks.json")
+        format!(",jwks={SLURM_ETC}/jwks.json")
     } else {
         String::new()
     };
@@ -279,7 +272,7 @@ pub(crate) fn auth_pieces(jwks: bool) -> [Piece; 5] {
         Piece::required("AuthType", "auth/slurm"),
         Piece::default("CredType", "cred/slurm"),
         Piece::options("AuthAltTypes", "auth/jwt"),
-        Piece::options("AuthAltParameters", format!("jwt_key={ETC}/jwt.key{jwks}")),
+        Piece::options("AuthAltParameters", format!("jwt_key={SLURM_ETC}/jwt.key{jwks}")),
         Piece::options("AuthInfo", "use_client_ids"),
     ]
 }
@@ -320,10 +313,11 @@ fn script_pieces(scripts: &Scripts) -> Result<Vec<Piece>, Error> {
         prolog_slurmctld,
         epilog_slurmctld,
     } = scripts;
-    // slurmctld runs its scripts from the directory; slurmd's are sent to it under their bare name.
+    // slurmctld runs its scripts from the directory; slurmd receives its scripts by file name.
+    let directory = format!("{SLURM_ETC}/");
     let kinds = [
-        ("PrologSlurmctld", prolog_slurmctld, "/etc/slurm/"),
-        ("EpilogSlurmctld", epilog_slurmctld, "/etc/slurm/"),
+        ("PrologSlurmctld", prolog_slurmctld, directory.as_str()),
+        ("EpilogSlurmctld", epilog_slurmctld, directory.as_str()),
         ("Prolog", prolog, ""),
         ("Epilog", epilog, ""),
     ];
@@ -333,7 +327,7 @@ fn script_pieces(scripts: &Scripts) -> Result<Vec<Piece>, Error> {
             if pieces.is_empty() {
                 pieces.push(Piece::Title("PROLOG & EPILOG"));
             }
-            let file = name("a script's name", file)?;
+            let file = name("the script name", file)?;
             pieces.push(Piece::Record(Statement::new(key, format!("{prefix}{file}"))));
         }
     }
@@ -351,13 +345,13 @@ fn nodeset_pieces(nodesets: &[NodeSet]) -> Result<Vec<Piece>, Error> {
         if pieces.is_empty() {
             pieces.push(Piece::Title("NODESET & PARTITION"));
         }
-        let nodeset = of("a node set's name", encode_nodeset_name(nodeset))?;
-        let feature = name("a node set's feature", feature)?;
+        let nodeset = of("the node set name", encode_nodeset_name(nodeset))?;
+        let feature = name("the node set feature", feature)?;
         pieces.push(Piece::Record(
             Statement::new("NodeSet", nodeset).with("Feature", feature),
         ));
         if let Some(partition) = partition {
-            of("a partition's name", encode_partition_name(nodeset))?;
+            of("the partition name", encode_partition_name(nodeset))?;
             pieces.push(Piece::Record(partition_line(nodeset, partition)?));
         }
     }
@@ -386,7 +380,7 @@ fn partition_line(nodeset: &str, partition: &Partition) -> Result<Statement, Err
     Ok(line)
 }
 
-/// Keeps what a job still names, unless the new file has it anyway.
+/// Keeps the records that jobs still refer to, unless the new file contains them.
 fn retained_pieces(retained: &[Statement], pieces: &[Piece], user: &Document) -> Vec<Piece> {
     let same = |a: &Statement, b: &Statement| a.head.is(&b.head.key) && a.head.value == b.head.value;
     let written = |statement: &Statement| {

@@ -99,7 +99,10 @@ fn a_cluster_with_everything() {
     let rendered = render(&full()).unwrap();
     assert_snapshot!(rendered.text);
     let findings: Vec<_> = rendered.findings.iter().map(ToString::to_string).collect();
-    assert_eq!(findings, ["line 5: MailProg is not used, line 6 counts"]);
+    assert_eq!(
+        findings,
+        ["line 5: MailProg is ignored because line 6 takes precedence"]
+    );
 }
 
 #[test]
@@ -117,23 +120,23 @@ fn a_cluster_that_runs_elsewhere() {
 #[rstest]
 #[case(
     "SlurmctldPort=7000",
-    "line 1: SlurmctldPort is not used, the operator needs SlurmctldPort=6817"
+    "line 1: SlurmctldPort is ignored because the operator requires SlurmctldPort=6817"
 )]
 #[case(
     "\nauthtype=auth/munge",
-    "line 2: authtype is not used, the operator needs AuthType=auth/slurm"
+    "line 2: authtype is ignored because the operator requires AuthType=auth/slurm"
 )]
 #[case(
     "SlurmctldHost=evil(1.2.3.4)",
-    "line 1: SlurmctldHost is not used, the operator names the controllers by SlurmctldHost"
+    "line 1: SlurmctldHost is ignored because the operator manages the controllers with SlurmctldHost"
 )]
 #[case(
     "AuthAltParameters=jwt_key=/tmp/mine",
-    "line 1: AuthAltParameters is not used, the operator needs jwt_key=/etc/slurm/jwt.key"
+    "line 1: AuthAltParameters is ignored because the operator requires jwt_key=/etc/slurm/jwt.key"
 )]
 #[case(
     "NodeSet=slinky Feature=other",
-    "line 1: NodeSet=slinky is not used, the operator writes a NodeSet of that name"
+    "line 1: NodeSet=slinky is ignored because the operator writes a NodeSet with that name"
 )]
 fn a_conflict_keeps_what_the_operator_needs_and_is_reported(#[case] extra: &str, #[case] finding: &str) {
     let without = render(&small()).unwrap().text;
@@ -202,7 +205,7 @@ fn a_partition_config_is_about_its_own_partition() {
     let error = render(&SlurmConf { nodesets, ..small() }).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the partition config of x: PartitionName cannot stand here"
+        "the partition config of x: PartitionName is not allowed here"
     );
 }
 
@@ -210,7 +213,7 @@ fn a_partition_config_is_about_its_own_partition() {
 fn two_node_sets_of_one_name_and_no_controller_are_refused() {
     let nodesets = [small().nodesets, small().nodesets].concat();
     let error = render(&SlurmConf { nodesets, ..small() }).unwrap_err();
-    assert_eq!(error.to_string(), "NodeSet=slinky would stand twice");
+    assert_eq!(error.to_string(), "NodeSet=slinky is defined twice");
     render(&SlurmConf {
         hosts: Vec::new(),
         ..small()
@@ -222,18 +225,18 @@ fn two_node_sets_of_one_name_and_no_controller_are_refused() {
 #[case(
     "default",
     true,
-    Some("a partition's name is \"default\", which Slurm reads as the defaults of all partitions")
+    Some("the partition name is \"default\", which Slurm interprets as the defaults of all partitions")
 )]
 #[case(
     "DEFAULT",
     true,
-    Some("a partition's name is \"DEFAULT\", which Slurm reads as the defaults of all partitions")
+    Some("the partition name is \"DEFAULT\", which Slurm interprets as the defaults of all partitions")
 )]
 #[case("default", false, None)]
 #[case(
     "all",
     false,
-    Some("a node set's name is \"all\", which Slurm reads as all nodes")
+    Some("the node set name is \"all\", which Slurm interprets as all nodes")
 )]
 #[case("defaults", true, None)]
 fn a_word_that_slurm_reads_as_something_else_is_no_name(
@@ -283,7 +286,7 @@ proptest! {
         let mut seen = BTreeSet::new();
         for statement in &document.statements {
             if File::Slurm.shape(&statement.head.key) == crate::catalogue::Shape::Single {
-                prop_assert!(seen.insert(statement.head.key.to_ascii_lowercase()), "{} stands twice", statement.head.key);
+                prop_assert!(seen.insert(statement.head.key.to_ascii_lowercase()), "{} occurs twice", statement.head.key);
             }
         }
         prop_assert_eq!(document.get("ClusterName"), Some("slurm_slurm"));

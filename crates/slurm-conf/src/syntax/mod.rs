@@ -1,8 +1,8 @@
-//! The `Key=Value` syntax that slurm.conf, slurmdbd.conf, cgroup.conf and gres.conf share, read the way
-//! Slurm reads it: keys in any case, comments, escapes, continuation lines, quotes, `Include`.
+//! Parser for the `Key=Value` syntax of slurm.conf, slurmdbd.conf, cgroup.conf and gres.conf. It follows the Slurm
+//! parser: case-insensitive keys, comments, escapes, continuation lines, quotes, `Include`.
 //!
-//! One difference on purpose: what Slurm would read as something that nobody meant (a stray quote, text
-//! behind a value) is an error with its line number here.
+//! There is one intentional difference: text that Slurm accepts but interprets in an unexpected way (a stray quote, text
+//! after a value) is an error with its line number here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,15 +10,15 @@ use std::fmt;
 use crate::catalogue::{File, Shape};
 use crate::value::{ValueError, encode, encode_key, is_key_character};
 
-/// How deep `Include` may nest before it is taken for a loop.
+/// The maximum nesting depth of `Include`. Deeper nesting is treated as a loop.
 const MAX_INCLUDE_DEPTH: usize = 8;
 
-/// Where a statement stands: a line of the text itself, or of a file that it includes.
+/// The location of a statement: a line of the text itself, or of an included file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// The included file; `None` for the text itself.
     pub file: Option<String>,
-    /// The first line of the statement, counted from 1.
+    /// The first line of the statement, starting at 1.
     pub line: usize,
 }
 
@@ -34,14 +34,14 @@ impl fmt::Display for Origin {
 /// One `Key=Value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The key in the case that it was written in.
+    /// The key, in its original case.
     pub key: String,
     /// The value without quotes and escapes.
     pub value: String,
 }
 
 impl Pair {
-    /// A pair of our own.
+    /// Creates a pair.
     pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -49,25 +49,25 @@ impl Pair {
         }
     }
 
-    /// Whether this is the parameter `key`, in any case.
+    /// Whether this is the parameter `key`, case-insensitively.
     pub fn is(&self, key: &str) -> bool {
         self.key.eq_ignore_ascii_case(key)
     }
 }
 
-/// A parameter and, for records such as `PartitionName`, what belongs to it on the same line.
+/// A parameter and, for records such as `PartitionName`, the attributes on the same line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// Where it was read; `None` for what the operator writes itself.
+    /// The location of the statement; `None` for statements that the operator writes itself.
     pub origin: Option<Origin>,
     /// The parameter.
     pub head: Pair,
-    /// The rest of a record's line.
+    /// The attributes of a record.
     pub attributes: Vec<Pair>,
 }
 
 impl Statement {
-    /// A statement of our own.
+    /// Creates a statement without a location.
     pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self {
             origin: None,
@@ -76,14 +76,14 @@ impl Statement {
         }
     }
 
-    /// The same with one more attribute.
+    /// Adds an attribute.
     #[must_use]
     pub fn with(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.attributes.push(Pair::new(key, value));
         self
     }
 
-    /// The value of an attribute, in any case. The last one counts, as in Slurm.
+    /// The value of an attribute, by case-insensitive key. The last one takes precedence, as in Slurm.
     pub fn attribute(&self, key: &str) -> Option<&str> {
         self.attributes
             .iter()
@@ -92,13 +92,13 @@ impl Statement {
             .map(|a| a.value.as_str())
     }
 
-    /// Sets an attribute, replacing every earlier one of that key.
+    /// Sets an attribute, replacing all earlier ones with that key.
     pub fn set_attribute(&mut self, key: &str, value: &str) {
         self.attributes.retain(|a| !a.is(key));
         self.attributes.push(Pair::new(key, value));
     }
 
-    /// The line as it stands in a file, without the line break.
+    /// The encoded line for a file, without the line break.
     pub fn encode(&self) -> Result<String, ValueError> {
         let mut line = String::new();
         for Pair { key, value } in std::iter::once(&self.head).chain(&self.attributes) {
@@ -113,19 +113,19 @@ impl Statement {
     }
 }
 
-/// What a text holds, in its order.
+/// The parsed contents of a text, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Document {
-    /// The parameters and records, those of known included files in place.
+    /// The parameters and records. Those of known included files are inserted in place.
     pub statements: Vec<Statement>,
-    /// `Include` lines of files that the caller does not know.
+    /// `Include` lines of files that the caller did not provide.
     pub includes: Vec<(Origin, String)>,
-    /// The files that were included in place.
+    /// The files that were inserted in place.
     pub included: BTreeSet<String>,
 }
 
 impl Document {
-    /// The value of a parameter that stands once; the last one counts, as in Slurm.
+    /// The value of a single parameter. The last one takes precedence, as in Slurm.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.statements
             .iter()
@@ -134,69 +134,69 @@ impl Document {
             .map(|s| s.head.value.as_str())
     }
 
-    /// All statements of a parameter that may stand more than once.
+    /// All statements of a parameter that may be repeated.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Statement> {
         self.statements.iter().filter(move |s| s.head.is(key))
     }
 }
 
-/// Why a line cannot be used.
+/// The reason why a line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
     /// Not of the form `Key=Value`.
-    #[error("{0:?} is not of the form Key=Value")]
+    #[error("{0:?} is not in the form Key=Value")]
     NotAPair(String),
-    /// `Key=` with nothing behind it.
+    /// `Key=` without a value.
     #[error("{0} has no value")]
     NoValue(String),
-    /// `Key+=Value` and its like mean nothing in these files.
-    #[error("{0}{1}= is not understood by Slurm here; write {0}=")]
+    /// `Key+=Value` and similar operators are not supported in these files.
+    #[error("Slurm does not support {0}{1}= here; use {0}=")]
     Operator(String, char),
-    /// Slurm takes one parameter a line, except for records.
-    #[error("{1:?} stands behind {0}, which takes a line of its own")]
+    /// Slurm accepts one parameter per line, except for records.
+    #[error("unexpected text {1:?} after {0}, which requires its own line")]
     Trailing(String, String),
-    /// A key that begins a line of its own.
-    #[error("{0} cannot stand here")]
+    /// A key that must be at the start of a line.
+    #[error("{0} is not allowed here")]
     Misplaced(String),
     /// A quote that is not closed, or not at the end of its value.
     #[error("the value of {0} has a stray double quote")]
     StrayQuote(String),
     /// A control character other than a tab.
-    #[error("holds the control character {0:?}")]
+    #[error("contains the control character {0:?}")]
     Control(char),
-    /// Slurm skips an `Include` with a pattern.
-    #[error("Include {0}: Slurm does not expand patterns")]
+    /// Slurm ignores an `Include` with a pattern.
+    #[error("Include {0}: Slurm does not support patterns")]
     IncludePattern(String),
     /// Files that include each other.
     #[error("Include {0}: nested too deeply")]
     IncludeDepth(String),
-    /// Something unreadable behind `Include`.
-    #[error("Include takes one file name")]
+    /// An invalid file name after `Include`.
+    #[error("Include requires exactly one file name")]
     IncludeName,
 }
 
-/// A line that cannot be used.
+/// An invalid line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Problem {
-    /// Where it stands.
+    /// The location of the line.
     pub origin: Origin,
-    /// What is wrong with it.
+    /// The error.
     pub error: SyntaxError,
 }
 
 impl fmt::Display for Problem {
-    /// Lines of included files are named and not quoted: they come from another object than the one that is judged, and
-    /// a file that was never meant for Slurm may hold anything.
+    /// Does not quote lines of included files, only their location: they come from another object, and a file that was not
+    /// written for Slurm may contain anything.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, error } = self;
         match error {
             SyntaxError::NotAPair(_) if origin.file.is_some() => {
-                write!(f, "{origin}: is not of the form Key=Value")
+                write!(f, "{origin}: is not in the form Key=Value")
             }
             SyntaxError::Trailing(..) if origin.file.is_some() => {
                 write!(
                     f,
-                    "{origin}: has text behind a parameter that takes a line of its own"
+                    "{origin}: unexpected text after a parameter that requires its own line"
                 )
             }
             error => write!(f, "{origin}: {error}"),
@@ -204,7 +204,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reads `text` as `file`. Files in `included` stand for `Include NAME`; others are kept as includes.
+/// Parses `text` as `file`. `Include NAME` inserts the file from `included`; other includes are kept.
 /// All problems are reported, not only the first.
 pub fn parse(file: File, text: &str, included: &BTreeMap<String, String>) -> Result<Document, Vec<Problem>> {
     let (document, problems) = read(file, text, included);
@@ -215,7 +215,7 @@ pub fn parse(file: File, text: &str, included: &BTreeMap<String, String>) -> Res
     }
 }
 
-/// Reads what can be read, for those who leave the verdict on the rest to Slurm.
+/// Parses the valid lines and also returns the problems, for callers that let Slurm decide about the invalid lines.
 pub fn read(file: File, text: &str, included: &BTreeMap<String, String>) -> (Document, Vec<Problem>) {
     let mut reader = Reader {
         file,
@@ -227,7 +227,7 @@ pub fn read(file: File, text: &str, included: &BTreeMap<String, String>) -> (Doc
     (reader.document, reader.problems)
 }
 
-/// Reads `Key=Value Key=Value …` on one line, such as the rest of a `PartitionName` line.
+/// Parses `Key=Value Key=Value …` on one line, such as the attributes of a `PartitionName` line.
 pub fn parse_pairs(text: &str) -> Result<Vec<Pair>, SyntaxError> {
     if let Some(control) = text.chars().find(|c| c.is_control() && *c != '\t') {
         return Err(SyntaxError::Control(control));
@@ -348,7 +348,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// The line without its continuation mark, if it has one: an odd number of backslashes at its end.
+/// The line without its continuation mark, if it has one. The mark is an odd number of trailing backslashes.
 fn continued(line: &str) -> Option<&str> {
     let trimmed = line.trim_end();
     let marks = trimmed.len() - trimmed.trim_end_matches('\\').len();
@@ -390,7 +390,7 @@ fn pairs(mut text: &str) -> Result<Vec<Pair>, SyntaxError> {
     Ok(found)
 }
 
-/// The first `Key=Value` of a line and what stands behind it; `None` when only white space is left.
+/// The first `Key=Value` of a line and the rest of the line; `None` if only white space is left.
 fn pair(text: &str) -> Result<Option<(Pair, &str)>, SyntaxError> {
     let text = text.trim_start();
     if text.is_empty() {

@@ -42,23 +42,23 @@ fn keys_in_any_case_comments_continuations_and_quotes_are_read_as_slurm_reads_th
 }
 
 #[rstest]
-#[case::no_pair("ClusterName", "line 1: \"ClusterName\" is not of the form Key=Value")]
+#[case::no_pair("ClusterName", "line 1: \"ClusterName\" is not in the form Key=Value")]
 #[case::no_value("ClusterName=", "line 1: ClusterName has no value")]
 #[case::no_value_before_comment("ClusterName= # x", "line 1: ClusterName has no value")]
 #[case::two_on_a_line(
     "\nMailProg=a SlurmUser=root",
-    "line 2: \"SlurmUser=root\" stands behind MailProg, which takes a line of its own"
+    "line 2: unexpected text \"SlurmUser=root\" after MailProg, which requires its own line"
 )]
 #[case::open_quote("MailProg=\"a", "line 1: the value of MailProg has a stray double quote")]
 #[case::quote_in_the_middle("MailProg=\"a\"b", "line 1: the value of MailProg has a stray double quote")]
 #[case::operator(
     "PartitionName=a Nodes+=b",
-    "line 1: Nodes+= is not understood by Slurm here; write Nodes="
+    "line 1: Slurm does not support Nodes+= here; use Nodes="
 )]
-#[case::control("MailProg=a\u{1}b", "line 1: holds the control character '\\u{1}'")]
-#[case::lone_carriage_return("MailProg=a\rSlurmUser=root", "line 1: holds the control character '\\r'")]
-#[case::pattern("Include *.conf", "line 1: Include *.conf: Slurm does not expand patterns")]
-#[case::include_without_name("Include  ", "line 1: \"Include\" is not of the form Key=Value")]
+#[case::control("MailProg=a\u{1}b", "line 1: contains the control character '\\u{1}'")]
+#[case::lone_carriage_return("MailProg=a\rSlurmUser=root", "line 1: contains the control character '\\r'")]
+#[case::pattern("Include *.conf", "line 1: Include *.conf: Slurm does not support patterns")]
+#[case::include_without_name("Include  ", "line 1: \"Include\" is not in the form Key=Value")]
 fn what_cannot_be_used_is_named_with_its_line(#[case] text: &str, #[case] problem: &str) {
     assert_eq!(problems(text), [problem]);
 }
@@ -67,7 +67,7 @@ fn what_cannot_be_used_is_named_with_its_line(#[case] text: &str, #[case] proble
 fn a_continued_list_must_not_be_indented_because_slurm_would_end_the_value_there() {
     assert_eq!(
         problems("SchedulerParameters=bf_continue,\\\n  defer"),
-        ["line 1: \"defer\" stands behind SchedulerParameters, which takes a line of its own"]
+        ["line 1: unexpected text \"defer\" after SchedulerParameters, which requires its own line"]
     );
 }
 
