@@ -1,7 +1,7 @@
-//! How long a list of 10,000 nodes takes to read, and how much memory beside its body.
+//! Measures how long a list of 10,000 nodes takes to decode, and how much memory it needs in addition to its body.
 //!
-//! `bench_nodes [FILE] [--check]`: FILE is an answer to `GET /nodes/`; without one it is taken from a real slurmctld
-//! (`KEELSON_TEST_SLURM_ROOT_2605`). `--check` fails when a budget is broken.
+//! `bench_nodes [FILE] [--check]`: FILE is a response to `GET /nodes/`; without it the list comes from a real slurmctld
+//! (`KEELSON_TEST_SLURM_ROOT_2605`). `--check` fails when a budget is exceeded.
 #![allow(clippy::print_stdout, reason = "it reports to a person")]
 
 #[path = "../tests/common/mod.rs"]
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         Some(file) => fs::read(file).with_context(|| format!("read {file}"))?,
         None => take_list()?,
     };
-    // The first reading meets a heap that has not grown yet: that is the honest one for memory.
+    // Memory is measured in the first round, because only then the heap has not grown yet.
     reset_peak()?;
     let before = status("VmRSS:")?;
     let list = decode_nodes(&body)?;
@@ -67,7 +67,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A list as a busy fleet has it: features, devices, reasons, comments.
+/// Returns a list like that of a busy cluster, with features, GRES, reasons and comments.
 fn take_list() -> Result<Vec<u8>> {
     let setup = Setup {
         extra_conf: "GresTypes=accel\n".into(),
@@ -113,7 +113,7 @@ fn take_list() -> Result<Vec<u8>> {
     receive.recv().context("no list")
 }
 
-/// A line of /proc/self/status, in MiB.
+/// Returns a value of /proc/self/status in MiB.
 fn status(name: &str) -> Result<f64> {
     let text = fs::read_to_string("/proc/self/status")?;
     let line = text

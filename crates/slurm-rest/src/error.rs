@@ -1,16 +1,16 @@
-//! What can go wrong with a call, by what a caller does about it.
+//! Errors of a call, grouped by how a caller handles them.
 
 use std::fmt;
 use std::time::Duration;
 
-/// One entry of an answer's `errors` or `warnings`, in Slurm's own words.
+/// One entry of a response's `errors` or `warnings`, in Slurm's own words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Complaint {
-    /// Slurm's error number; 0 where it gives none.
+    /// Slurm's error number; 0 if it gives none.
     pub number: i64,
-    /// What the number means.
+    /// The meaning of the number.
     pub error: String,
-    /// What Slurm was doing.
+    /// The action that failed.
     pub description: String,
 }
 
@@ -33,70 +33,70 @@ impl fmt::Display for Complaint {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The object does not exist in Slurm.
-    #[error("{what} is not known to Slurm")]
+    #[error("{what} not found in Slurm")]
     NotFound {
         /// The object.
         what: String,
     },
-    /// Slurm understood and said no.
-    #[error("refused: {}", words(complaints))]
+    /// Slurm rejected the request.
+    #[error("Slurm rejected the request: {}", words(complaints))]
     Refused {
         /// Slurm's reasons, in its order.
         complaints: Vec<Complaint>,
     },
-    /// No key that is known here signs a token that Slurm accepts, or the user may not do this.
-    #[error("not authorised: {message}")]
+    /// Slurm accepts no token signed with the known keys, or the user lacks permission.
+    #[error("not authorized: {message}")]
     Unauthorised {
-        /// What the answer said.
+        /// Slurm's message.
         message: String,
     },
     /// slurmrestd, or a daemon behind it, could not be reached.
-    #[error("cannot reach {daemon}: {message}")]
+    #[error("failed to reach {daemon}: {message}")]
     Unreachable {
-        /// Who could not be reached.
+        /// The unreachable daemon.
         daemon: Peer,
-        /// What was said about it.
+        /// The cause.
         message: String,
     },
-    /// No answer in time. A write may have been carried out.
-    #[error("no answer within {after:?}")]
+    /// The call timed out. A write may have taken effect.
+    #[error("timed out after {after:?}")]
     Timeout {
-        /// How long it was waited for.
+        /// The deadline.
         after: Duration,
     },
-    /// The answer makes no sense.
-    #[error("cannot understand the answer to {call}: {message}")]
+    /// The response could not be decoded.
+    #[error("invalid response to {call}: {message}")]
     Protocol {
         /// The call.
         call: String,
-        /// What is wrong with its answer.
+        /// The problem with the response.
         message: String,
     },
-    /// The server does not offer this.
-    #[error("{call} is not served{}", version.as_ref().map(|v| format!(" in {v}")).unwrap_or_default())]
+    /// The server does not support this call.
+    #[error("the server does not support {call}{}", version.as_ref().map(|v| format!(" in {v}")).unwrap_or_default())]
     Unsupported {
-        /// The call, or the part of it.
+        /// The call, or a part of it.
         call: String,
-        /// The version that was agreed on, if any was.
+        /// The negotiated version, if any.
         version: Option<String>,
     },
     /// A token could not be signed.
-    #[error("cannot sign a token: {message}")]
+    #[error("failed to sign a token: {message}")]
     Signing {
-        /// What the signing library said; never anything of the key.
+        /// The signing library's message, which never contains the key.
         message: String,
     },
-    /// A request that could never work, refused before it was sent.
-    #[error("cannot ask for {what}: {message}")]
+    /// An invalid request, rejected before it was sent.
+    #[error("invalid request for {what}: {message}")]
     Request {
-        /// What was asked for.
+        /// The subject of the request.
         what: String,
-        /// What is wrong with it.
+        /// The problem with it.
         message: String,
     },
 }
 
-/// Who did not answer.
+/// A daemon that can be unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum Peer {
     /// The REST daemon itself.
@@ -111,18 +111,18 @@ pub enum Peer {
 }
 
 impl Error {
-    /// Whether the same call may work a moment later.
+    /// Reports whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
     }
 
-    /// Whether Slurm said no because jobs still use the object.
+    /// Reports whether Slurm rejected the request because jobs still use the object.
     pub fn is_in_use(&self) -> bool {
         self.numbers()
             .any(|number| matches!(number, NODES_BUSY | PARTITION_IN_USE | RESERVATION_BUSY))
     }
 
-    /// Whether the object does not exist.
+    /// Reports whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
@@ -165,7 +165,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "refused: Failure to delete node n0: Requested nodes are busy (2016)"
+            "Slurm rejected the request: Failure to delete node n0: Requested nodes are busy (2016)"
         );
         assert!(error.is_in_use());
     }

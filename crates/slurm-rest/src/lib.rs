@@ -1,8 +1,13 @@
-//! A typed, version-neutral client for Slurm's REST API.
+//! A typed client for slurmrestd, covering the calls that the operator needs: nodes, jobs, partitions, reservations,
+//! reconfiguration, and the clusters in the accounting database.
 //!
-//! It speaks v0.0.41 to v0.0.45, whichever is the newest that the server offers, and reads answers tolerantly:
-//! flags, states and fields of later releases never fail a list. Of long lists only the facts that are used are
-//! kept. Every call has a deadline; reads are repeated, writes are not.
+//! The client negotiates the newest API version that the server supports, from v0.0.41 to v0.0.45. It decodes responses
+//! tolerantly: unknown flags, states and fields of later releases never fail a list. Lists keep only the fields that
+//! callers use. Every call has a deadline; reads are retried, writes are not.
+//!
+//! This crate must not make policy decisions: it does not know about Kubernetes, does not decide which node to drain or
+//! which job to cancel, and does not write to the accounting database. It must not log, or put into errors, keys, tokens
+//! or text from servers other than Slurm. Do not add a call before a caller needs it.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -42,6 +47,7 @@ pub mod fields;
 mod response;
 mod since;
 mod value;
+mod verdict;
 mod version;
 
 pub use client::{Client, Credentials, Deadlines, OnCall, Options};

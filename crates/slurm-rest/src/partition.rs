@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::client::{Client, Reply, Request};
 use crate::endpoint;
@@ -12,11 +12,11 @@ use crate::response::{Item, Listing, Missing};
 use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Text, Words};
 
-/// Slurm's numbers for a partition that it does not know. 24.11 calls a read of one a bad query; 26.05 answers
-/// with a warning and no partition.
+/// Slurm's error numbers for an unknown partition. 24.11 reports a read of one as a bad query; 26.05 responds with a
+/// warning and no partition.
 const UNKNOWN_PARTITION: [i64; 2] = [2000, 9000];
 
-/// The facts of a partition that are kept.
+/// A partition, with the fields that callers use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
     /// Its name.
@@ -29,15 +29,8 @@ pub struct Partition {
     pub node_sets: Words,
     /// How many nodes it has.
     pub total_nodes: u64,
-    /// The longest that a job may run, in minutes.
+    /// The maximum time limit of a job, in minutes.
     pub max_time: NoVal,
-}
-
-impl Partition {
-    /// Whether it takes jobs and runs them.
-    pub fn is_up(&self) -> bool {
-        self.state.contains("UP")
-    }
 }
 
 #[derive(Default, Deserialize)]
@@ -91,74 +84,8 @@ impl Item for Partition {
     }
 }
 
-/// What a partition may be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
-pub enum PartitionState {
-    /// Takes jobs and runs them.
-    Up,
-    /// Takes jobs and runs none.
-    Down,
-    /// Takes no jobs; those that run go on.
-    Drain,
-    /// Neither.
-    Inactive,
-}
-
-/// A new partition, or a change of one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartitionUpdate {
-    /// Its name.
-    pub name: String,
-    /// Its nodes, as a host list.
-    pub nodes: Option<String>,
-    /// Its state.
-    pub state: Option<PartitionState>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct PartitionsRequest<'a> {
-    partitions: [PartitionRequest<'a>; 1],
-}
-
-#[derive(Serialize)]
-struct PartitionRequest<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nodes: Option<Configured<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition: Option<State>,
-}
-
-#[derive(Serialize)]
-struct Configured<'a> {
-    configured: &'a str,
-}
-
-#[derive(Serialize)]
-struct State {
-    state: [&'static str; 1],
-}
-
-impl<'a> From<&'a PartitionUpdate> for PartitionsRequest<'a> {
-    fn from(update: &'a PartitionUpdate) -> Self {
-        let PartitionUpdate { name, nodes, state } = update;
-        let nodes = nodes.as_deref().map(|configured| Configured { configured });
-        let partition = state.map(|state| State {
-            state: [state.into()],
-        });
-        Self {
-            partitions: [PartitionRequest {
-                name,
-                nodes,
-                partition,
-            }],
-        }
-    }
-}
-
 impl Client {
-    /// All partitions, or `Unchanged`.
+    /// Lists all partitions, or returns `Unchanged`.
     pub async fn partitions(
         &self,
         changed_since: Option<Timestamp>,
@@ -168,7 +95,7 @@ impl Client {
             .map(Fetched::from_reply)
     }
 
-    /// One partition.
+    /// Reads one partition.
     pub async fn partition(&self, name: &str) -> Result<Partition, Error> {
         let what = format!("partition {name}");
         let missing = Missing {
@@ -183,29 +110,5 @@ impl Client {
             .into_iter()
             .find(|partition| &*partition.name == name)
             .ok_or_else(|| missing.error())
-    }
-
-    /// Makes a partition, or changes it if it is there. From v0.0.45 on.
-    ///
-    /// One that is not in slurm.conf is gone at the next reconfiguration, **and its jobs are killed**.
-    pub async fn update_partition(&self, update: &PartitionUpdate) -> Result<(), Error> {
-        let ask = Request::new(&endpoint::PARTITIONS_UPDATE).body(&PartitionsRequest::from(update))?;
-        self.execute::<()>(ask).await.map(drop)
-    }
-
-    /// Deletes a partition unless a job names it ([`Error::is_in_use`]). From v0.0.45 on.
-    pub async fn delete_partition(&self, name: &str) -> Result<(), Error> {
-        let what = format!("partition {name}");
-        let missing = Missing {
-            what: &what,
-            numbers: &UNKNOWN_PARTITION,
-        };
-        self.execute::<()>(
-            Request::new(&endpoint::PARTITION_DELETE)
-                .about(name)
-                .missing(missing),
-        )
-        .await
-        .map(drop)
     }
 }

@@ -13,10 +13,10 @@ use crate::response::{Item, Listing, Missing};
 use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Text, Words};
 
-/// Slurm's numbers for a reservation that it does not know; a read of one fails with "No error".
+/// Slurm's error numbers for an unknown reservation; a read of one fails with "No error".
 const UNKNOWN_RESERVATION: [i64; 2] = [0, 2053];
 
-/// The facts of a reservation that are kept.
+/// A reservation, with the fields that callers use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     /// Its name.
@@ -74,14 +74,14 @@ impl Item for Reservation {
     }
 }
 
-/// A new reservation, or a change of one: what is `None` or empty stays as it is.
+/// A new reservation, or a change of one: fields that are `None` or empty stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReservationUpdate {
     /// Its name.
     pub name: String,
     /// When it begins.
     pub start_time: Option<Timestamp>,
-    /// How long it lasts; whole minutes.
+    /// Its duration in whole minutes.
     pub duration: Option<SignedDuration>,
     /// Its nodes.
     pub nodes: Hostlist,
@@ -93,7 +93,7 @@ pub struct ReservationUpdate {
     pub flags: Vec<String>,
     /// The partition that it is bound to.
     pub partition: Option<String>,
-    /// A comment for people.
+    /// A free-form comment.
     pub comment: Option<String>,
 }
 
@@ -152,7 +152,7 @@ impl<'a> From<&'a ReservationUpdate> for ReservationRequest<'a> {
 }
 
 impl Client {
-    /// All reservations, or `Unchanged`.
+    /// Lists all reservations, or returns `Unchanged`.
     pub async fn reservations(
         &self,
         changed_since: Option<Timestamp>,
@@ -162,7 +162,7 @@ impl Client {
             .map(Fetched::from_reply)
     }
 
-    /// One reservation.
+    /// Reads one reservation.
     pub async fn reservation(&self, name: &str) -> Result<Reservation, Error> {
         let what = format!("reservation {name}");
         let missing = Missing {
@@ -179,7 +179,7 @@ impl Client {
             .ok_or_else(|| missing.error())
     }
 
-    /// Makes a reservation, or changes it if it is there. From v0.0.43 on.
+    /// Creates a reservation, or changes it if it exists. Since v0.0.43.
     pub async fn update_reservation(&self, update: &ReservationUpdate) -> Result<(), Error> {
         let ask = Request::new(&endpoint::RESERVATION_UPDATE).body(&ReservationRequest::from(update))?;
         self.execute::<()>(ask).await.map(drop)

@@ -1,21 +1,21 @@
-//! Asking only for what has changed.
+//! Conditional lists: requests for changes since a given time.
 
 use jiff::Timestamp;
 
 use crate::client::{Reply, Request};
 use crate::response::Listing;
 
-/// A list, or the news that there is none.
+/// A list, or the result that nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetched<T> {
-    /// Nothing has changed since the instant that was asked about.
+    /// Nothing has changed since the given time.
     Unchanged,
-    /// The whole list: Slurm has no smaller answer.
+    /// The whole list: Slurm does not send only the changed objects.
     Changed(T),
 }
 
 impl<T> Fetched<T> {
-    /// The list, if there is one.
+    /// Returns the list, if it changed.
     pub fn changed(self) -> Option<T> {
         match self {
             Self::Unchanged => None,
@@ -25,8 +25,8 @@ impl<T> Fetched<T> {
 }
 
 impl<T> Fetched<Listing<T>> {
-    /// Jobs answer 200 with no job and no instant where all other lists answer 304. A list that is really empty has
-    /// its instant.
+    /// Converts a reply. For an unchanged list Slurm responds 304, except for jobs: with 200, no jobs, no `last_update`
+    /// and a warning. A list that is really empty has its `last_update`.
     pub(crate) fn from_reply(reply: Reply<Listing<T>>) -> Self {
         match reply {
             Reply::NotModified => Self::Unchanged,
@@ -45,7 +45,7 @@ impl<T> Fetched<Listing<T>> {
     }
 }
 
-/// Adds the instant to a request, if there is one.
+/// Adds the time to a request, if there is one.
 pub(crate) fn since(ask: Request<'_>, changed_since: Option<Timestamp>) -> Request<'_> {
     match changed_since {
         Some(instant) => ask.since(instant),

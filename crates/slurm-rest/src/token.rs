@@ -1,5 +1,5 @@
-//! Tokens for Slurm: HS256, signed from the cluster's key, renewed in time, and made from another key at once
-//! when the key changes. Keys and tokens never reach a log, an error or `Debug`.
+//! JWTs for Slurm: signed with the cluster's key (HS256), renewed before they expire, and reissued as soon as the key
+//! changes. Keys and tokens never reach a log, an error or `Debug`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 
-/// Where the time comes from.
+/// A source of the current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 #[derive(Serialize)]
@@ -50,10 +50,10 @@ pub fn sign(
         })
 }
 
-/// Signs tokens for one user, with a key that can be exchanged while calls are under way.
+/// Signs tokens for one user, with a key that can be replaced during calls.
 ///
-/// Around a rotation slurmctld may read the new key file earlier or later than we do. So the last key is kept,
-/// and the one that Slurm accepted last is used first.
+/// During a rotation slurmctld may read the new key file earlier or later than we do. The previous key is therefore
+/// kept, and the key that Slurm accepted last is used first.
 pub struct Signer {
     user: String,
     lifetime: SignedDuration,
@@ -62,13 +62,13 @@ pub struct Signer {
     rotations: watch::Sender<u64>,
 }
 
-/// The newest key, and the one before it.
+/// The newest key and the previous one.
 struct Ring {
     keys: Vec<Arc<Slot>>,
     accepted: AtomicUsize,
 }
 
-/// A key and the token that was last made with it.
+/// A key and the last token signed with it.
 struct Slot {
     key: SecretSlice<u8>,
     token: ArcSwapOption<Signed>,
@@ -79,14 +79,14 @@ struct Signed {
     renew_at: Timestamp,
 }
 
-/// A token, and which key it was made with.
+/// A token, and the index of its key.
 pub(crate) struct Issued {
     pub(crate) token: SecretString,
     at: usize,
 }
 
 impl Signer {
-    /// A signer with one key. Tokens are renewed when a third of `lifetime` is left.
+    /// Creates a signer with one key. Tokens are renewed when a third of `lifetime` is left.
     pub fn new(
         user: impl Into<String>,
         key: SecretSlice<u8>,
@@ -102,7 +102,7 @@ impl Signer {
         }
     }
 
-    /// Takes a new key into use and keeps the last one as a second choice. The same key again changes nothing.
+    /// Starts using a new key and keeps the previous one as an alternative. The same key again changes nothing.
     pub fn rotate(&self, key: SecretSlice<u8>) {
         let ring = self.ring.load();
         let newest = ring.keys.first();
@@ -114,13 +114,13 @@ impl Signer {
         self.rotations.send_modify(|count| *count += 1);
     }
 
-    /// A token that is good for at least a third of its lifetime.
+    /// Returns a token that is valid for at least another third of its lifetime.
     pub fn token(&self) -> Result<SecretString, Error> {
         self.issue(None).map(|issued| issued.token)
     }
 
-    /// A token of the key that was accepted last, or of the other one if `refused` was just refused. After both
-    /// were, it is the accepted one's again; the caller counts.
+    /// Returns a token of the key that was accepted last, or of the other key if `refused` was just rejected. After
+    /// both were rejected it returns the first again; the caller limits the attempts.
     pub(crate) fn issue(&self, refused: Option<&Issued>) -> Result<Issued, Error> {
         let ring = self.ring.load();
         let at = match refused {
@@ -130,7 +130,7 @@ impl Signer {
         let slot = ring.keys.get(at).or_else(|| ring.keys.first());
         let Some(slot) = slot else {
             return Err(Error::Signing {
-                message: "there is no key".into(),
+                message: "no key available".into(),
             });
         };
         Ok(Issued {
@@ -139,7 +139,7 @@ impl Signer {
         })
     }
 
-    /// Remembers which key Slurm takes.
+    /// Remembers which key Slurm accepts.
     pub(crate) fn accept(&self, issued: &Issued) {
         let ring = self.ring.load();
         if issued.at < ring.keys.len() {
@@ -147,12 +147,12 @@ impl Signer {
         }
     }
 
-    /// How many keys may be tried.
+    /// Returns the number of keys to try.
     pub(crate) fn keys(&self) -> usize {
         self.ring.load().keys.len()
     }
 
-    /// Sees rotations from now on.
+    /// Returns a receiver of future rotations.
     pub(crate) fn rotations(&self) -> watch::Receiver<u64> {
         self.rotations.subscribe()
     }

@@ -1,5 +1,5 @@
-//! Slurm's JSON values, read tolerantly: what another version writes in another shape, or not at all, never
-//! fails a list.
+//! Tolerant decoding of Slurm's JSON values: a field that another version writes differently, or omits, never fails a
+//! list.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::response::too_many;
 
-/// A number that may be missing or without bound: `{"set":…,"infinite":…,"number":…}`.
+/// A number that may be unset or infinite: `{"set":…,"infinite":…,"number":…}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
 pub enum NoVal {
     /// No value.
@@ -21,12 +21,12 @@ pub enum NoVal {
     Unset,
     /// A value.
     Number(u64),
-    /// No bound.
+    /// Infinite.
     Infinite,
 }
 
 impl NoVal {
-    /// The value, if there is a finite one.
+    /// Returns the value, if it is finite.
     pub fn number(self) -> Option<u64> {
         match self {
             Self::Number(number) => Some(number),
@@ -34,7 +34,7 @@ impl NoVal {
         }
     }
 
-    /// The instant that the value names in seconds; Slurm writes 0 for never.
+    /// Returns the value as seconds since the Unix epoch; Slurm writes 0 for never.
     pub fn timestamp(self) -> Option<Timestamp> {
         let seconds = self.number().filter(|seconds| *seconds > 0)?;
         i64::try_from(seconds)
@@ -59,15 +59,15 @@ impl Serialize for NoVal {
     }
 }
 
-/// Most words of one list that are read.
+/// The limit of words in one list.
 const MOST_WORDS: usize = 100_000;
 
-/// Any JSON value, as far as one of ours can be made of it.
+/// Any JSON value, as far as it can be converted to one of our types.
 enum Loose<'a> {
     Nothing,
     Bool(bool),
     Number(u64),
-    /// Negative or broken, digits kept for those who want text.
+    /// Negative or out of range; kept as digits for fields that want text.
     OtherNumber(String),
     Text(Cow<'a, str>),
     List(Vec<Text<'a>>),
@@ -183,7 +183,7 @@ impl<'de> Deserialize<'de> for NoVal {
     }
 }
 
-/// A truth value; anything else is false.
+/// A Boolean; anything else is false.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Switch(pub(crate) bool);
 
@@ -197,7 +197,7 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
-/// A string, borrowed from the answer where it has no escapes; a number is its digits, anything else is empty.
+/// A string, borrowed from the response if it has no escapes. A number becomes its digits; anything else is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -223,7 +223,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A list of words, which Slurm writes as an array here and separated by commas there.
+/// A list of words, which Slurm writes either as an array or separated by commas.
 #[derive(Debug, Default)]
 pub(crate) struct RawWords<'a>(Vec<Text<'a>>);
 
@@ -252,22 +252,22 @@ impl RawWords<'_> {
 pub struct Words(Arc<str>);
 
 impl Words {
-    /// The words, in Slurm's order.
+    /// Returns the words, in Slurm's order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.split(',').filter(|word| !word.is_empty())
     }
 
-    /// Whether the word is among them.
+    /// Reports whether the list contains the word.
     pub fn contains(&self, word: &str) -> bool {
         self.iter().any(|w| w == word)
     }
 
-    /// Whether there is none.
+    /// Reports whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The words, separated by commas.
+    /// Returns the words, separated by commas.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -293,7 +293,7 @@ impl fmt::Debug for Words {
     }
 }
 
-/// Keeps one copy of each string of an answer.
+/// Keeps one copy of each string in a response.
 #[derive(Debug, Default)]
 pub(crate) struct Strings {
     known: HashSet<Arc<str>>,
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(NoVal::Number(u64::MAX).timestamp(), None);
     }
 
-    /// Any JSON that Slurm could come to write.
+    /// Generates any JSON that a Slurm release might write.
     fn any_json() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             Just(serde_json::Value::Null),

@@ -1,4 +1,4 @@
-//! Which versions of the API exist, and what a server offers of them.
+//! API versions, and the versions and calls that a server supports.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use crate::endpoint::Endpoint;
 use crate::value::Text;
 
-/// A version of the API that this client speaks.
+/// An API version that this client supports.
 #[derive(
     Debug,
     Clone,
@@ -41,26 +41,26 @@ pub enum Version {
     V45,
 }
 
-/// What a server offers in one version.
+/// The calls that a server offers in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// The version.
     pub version: Version,
-    /// The server's release, as its document says it: `26.05.5`.
+    /// The server's release according to its API document: `26.05.5`.
     pub release: String,
-    /// Method and path of every operation, with the version and the names of parameters left out.
+    /// Method and path of every operation, without the version and the names of parameters.
     operations: BTreeSet<(String, String)>,
 }
 
 impl Served {
-    /// Whether the server has this call.
+    /// Reports whether the server offers this call.
     pub fn offers(&self, call: &Endpoint) -> bool {
         self.operations
             .contains(&(call.method.as_str().to_ascii_lowercase(), shape(call.path)))
     }
 }
 
-/// The parts of a server's description of itself (`/openapi/v3`) that are read.
+/// The parts of a server's API document (`/openapi/v3`) that this client reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Document {
@@ -74,7 +74,7 @@ struct Info {
     version: String,
 }
 
-/// Path, and the methods that it takes.
+/// Paths, each with its methods.
 #[derive(Debug, Default)]
 struct Paths(Vec<(String, Vec<String>)>);
 
@@ -127,7 +127,7 @@ impl<'de> Deserialize<'de> for Methods {
 }
 
 impl Document {
-    /// The versions of the controller's part, whether this client speaks them or not, in order of their numbers.
+    /// Returns the versions of the slurmctld API in numerical order, including those that this client does not support.
     pub(crate) fn versions(&self) -> Vec<String> {
         let mut versions: Vec<&str> = self
             .paths
@@ -141,7 +141,7 @@ impl Document {
         versions.into_iter().map(str::to_owned).collect()
     }
 
-    /// The newest version that both sides speak and that is no newer than `newest`.
+    /// Returns the newest version, up to `newest`, that both sides support.
     pub(crate) fn agree(&self, newest: Version) -> Option<Served> {
         let known = self
             .versions()
@@ -181,14 +181,14 @@ impl Document {
     }
 }
 
-/// Whether this has the form of a version, known or not: what else stands there is somebody else's.
+/// Reports whether the path segment has the form of a version, known or not. Other segments do not belong to Slurm.
 fn is_version(text: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.len() <= 4 && part.bytes().all(|b| b.is_ascii_digit());
     text.strip_prefix('v')
         .is_some_and(|numbers| numbers.split('.').count() == 3 && numbers.split('.').all(digits))
 }
 
-/// A path without the names of its parameters and without a slash at its end: both change between releases.
+/// Returns a path without parameter names and without a trailing slash: both vary between releases.
 fn shape(path: &str) -> String {
     let segments = path.trim_end_matches('/').split('/');
     let plain = segments.map(|segment| if segment.starts_with('{') { "{}" } else { segment });
@@ -206,7 +206,7 @@ mod tests {
         "\/slurm\/v0.0.42\/nodes\/":{"get":{}},
         "\/slurm\/v0.0.42\/node\/{node}":{"delete":{}},
         "\/slurm\/v0.0.99\/nodes\/":{"get":{}},
-        "\/slurmdb\/v0.0.42\/ping\/":{"get":{}}},"components":{}}"#;
+        "\/slurmdb\/v0.0.42\/clusters\/":{"get":{}}},"components":{}}"#;
 
     fn document() -> Document {
         serde_json::from_str(DOCUMENT).unwrap()
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(served.release, "24.11.5");
         assert!(served.offers(&endpoint::NODES));
         assert!(served.offers(&endpoint::NODE_DELETE));
-        assert!(served.offers(&endpoint::DBD_PING));
+        assert!(served.offers(&endpoint::CLUSTERS));
         assert!(!served.offers(&endpoint::NODES_UPDATE));
-        assert!(!served.offers(&endpoint::CONF));
+        assert!(!served.offers(&endpoint::JOBS_REQUEUE));
     }
 }

@@ -1,4 +1,4 @@
-//! What Slurm keeps of drained nodes while slurm.key is replaced under its daemons.
+//! Tests that nodes stay drained while slurm.key is replaced under the daemons.
 
 mod common;
 
@@ -13,7 +13,7 @@ use slurm_rest::node::{NodeBase, NodeFlag, NodeUpdate};
 
 const REASON: &str = "slurm.key is being replaced";
 
-/// slurmctld and slurmrestd restart with another key, slurmd goes on with the old one until it restarts, too.
+/// slurmctld and slurmrestd restart with another key; slurmd continues with the old one until it restarts as well.
 #[rstest]
 #[case(Release::V2411, Version::V42)]
 #[case(Release::V2605, Version::V45)]
@@ -41,13 +41,13 @@ fn a_drain_outlasts_a_new_slurm_key_and_only_a_slurmd_that_has_it_registers(
                 "/etc/slurm/slurm.key",
                 "another auth/slurm key that is long enough for a test",
             )?;
-            // scontrol would have this slurmd sign, with the old key, and not slurmctld.
+            // Otherwise this slurmd would sign for scontrol, with the old key.
             slurm.run(&["rm", "/run/slurm/sack.socket"])?;
             slurm.start_slurmctld()?;
             slurm.start_slurmrestd()
         })
         .await?;
-        // Time enough for slurmctld to ask the node, in vain.
+        // Long enough for slurmctld to contact the node without success.
         for _ in 0..6 {
             let node = client.node(HOST).await?;
             ensure!(

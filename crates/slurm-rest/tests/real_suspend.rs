@@ -1,5 +1,5 @@
-//! What Slurm tells of a node while a job on it is suspended. The state of the node alone does not say whether a job sits
-//! there; the list of jobs does.
+//! Tests the state of a node with a suspended job. The node's state alone does not tell whether it has a job; the list
+//! of jobs does.
 #![allow(clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
@@ -63,7 +63,7 @@ async fn suspended(client: &Client, id: u64, what: &str) -> Result<Node> {
         job.flags.as_str(),
         &*job.nodes
     );
-    // A gang's turn may have come between the two.
+    // Gang scheduling may have switched the jobs in between.
     ensure!(
         &*job.nodes == HOST,
         "the list of jobs does not name the node: {job:?}"
@@ -74,7 +74,7 @@ async fn suspended(client: &Client, id: u64, what: &str) -> Result<Node> {
 
 fn start(release: Release, extra_conf: &str) -> Result<Option<Slurm>> {
     let setup = Setup {
-        // A stopped process takes no notice of the signal that asks it to end.
+        // A stopped process does not handle SIGTERM.
         extra_conf: format!("KillWait=1\n{extra_conf}"),
         slurmd: Some("Feature=real".into()),
         ..Setup::default()
@@ -152,7 +152,7 @@ fn by_a_job_that_comes_first(#[case] release: Release, #[case] parameters: &str)
         suspended(&client, low, &what).await?;
         client.update_node(HOST, &NodeUpdate::drain("test")).await?;
         suspended(&client, low, &format!("{what}, drained meanwhile")).await?;
-        // The one that came first ends; on a draining node, too, the other goes on.
+        // When the preempting job ends, the other one continues, on a draining node too.
         slurm.run(&["scancel", &high.to_string()])?;
         eventually("the other goes on", || async {
             let low = job(&client, low).await?;
@@ -181,7 +181,7 @@ fn by_a_gang(#[case] release: Release, #[case] parameters: &str) -> Result<()> {
         let cpus = client.node(HOST).await?.cpus.to_string();
         let first = started(&client, &slurm, "gang", &["-n", &cpus]).await?;
         let second = submitted(&slurm, "gang", &["-n", &cpus])?;
-        // They take turns.
+        // The jobs alternate.
         suspended(&client, first, &what).await?;
         client.update_node(HOST, &NodeUpdate::drain("test")).await?;
         suspended(&client, second, &format!("{what}, drained meanwhile")).await?;

@@ -1,5 +1,5 @@
-//! What the wire can do: answers that are cut, too long, senseless, late, or of another release. The server is a
-//! script, because a real one cannot be made to do these things on demand.
+//! Tests responses that are cut, too long, invalid, late, or of another release. The server is scripted, because a real
+//! one cannot be made to send these on demand.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::{Arc, Mutex};
@@ -23,15 +23,15 @@ fn document(version: &str, release: &str) -> String {
     )
 }
 
-/// What the server does with one request.
+/// The server's reaction to a request.
 enum Act {
-    /// Answers.
+    /// Sends a response.
     Say(u16, String),
-    /// Sends the client elsewhere.
+    /// Sends a redirect.
     Redirect(String),
     /// Sends a body that does not end.
     Endless,
-    /// Promises more than it sends, and goes away.
+    /// Announces more bytes than it sends, and closes the connection.
     Cut(String),
     /// Does nothing.
     Hang,
@@ -39,7 +39,8 @@ enum Act {
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// A server that asks `decide` about every request: its first line, its token, and how many came before.
+/// Starts a server that calls `decide` for every request with its first line, its token, and the number of earlier
+/// requests.
 async fn serve(decide: impl Fn(&str, &str, usize) -> Act + Send + 'static) -> Result<(String, Log)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("http://{}", listener.local_addr()?);
@@ -207,8 +208,8 @@ async fn senseless_answers_are_named_and_not_asked_for_again() -> Result<()> {
     let client = client(&address)?;
     for expected in [
         "at nodes[1]",
-        "status 200 OK: it is not JSON",
-        "there is no nodes in it",
+        "status 200 OK: not JSON",
+        "the nodes field is missing",
         "status 304",
         "418",
     ] {
@@ -219,7 +220,7 @@ async fn senseless_answers_are_named_and_not_asked_for_again() -> Result<()> {
             .map(|error| error.to_string())
             .unwrap_or_default();
         assert!(
-            error.starts_with("cannot understand") && error.contains(expected),
+            error.starts_with("invalid response") && error.contains(expected),
             "{error}"
         );
     }
@@ -336,7 +337,7 @@ async fn a_refused_token_is_made_again_with_the_other_key() -> Result<()> {
     signer.rotate(b"new".to_vec().into());
     let client = Client::new(options(&address, &signer)?)?;
     client.nodes(None).await?;
-    // The first call finds out, the next ones know.
+    // The first call learns which key is accepted; later calls use it.
     let before = log.lock().unwrap().len();
     client.nodes(None).await?;
     assert_eq!((before, log.lock().unwrap().len()), (3, 4));
@@ -348,7 +349,7 @@ async fn a_key_that_slurm_changes_between_two_tries_is_found() -> Result<()> {
     let signer = signer("old");
     signer.rotate(b"new".to_vec().into());
     let new = secrecy::ExposeSecret::expose_secret(&signer.token()?).to_owned();
-    // The new key is refused, and is the right one when the old one is.
+    // The server rejects the new key, then the old one, and then accepts only the new one.
     let (address, log) = serve(move |line, token, before| match before {
         0 | 1 => Act::Say(401, "Authentication failure".into()),
         _ if token != new => Act::Say(401, "Authentication failure".into()),
@@ -378,7 +379,7 @@ async fn without_a_good_key_the_error_says_so_and_shows_no_secret() -> Result<()
     Ok(())
 }
 
-/// What everything below writes to the log, the HTTP library included.
+/// Everything that is logged, including by the HTTP library.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -402,7 +403,7 @@ async fn no_log_line_shows_a_secret() -> Result<()> {
         .with_writer(move || writer.clone())
         .finish();
     let guard = tracing::subscriber::set_default(subscriber);
-    // A refused token, a cut answer, and one that is fine.
+    // A rejected token, a cut response, and a good one.
     let (address, _) = serve(|line, _, before| match before {
         0 => Act::Say(401, "Authentication failure".into()),
         _ if is_document(line) => describe(),
@@ -417,10 +418,10 @@ async fn no_log_line_shows_a_secret() -> Result<()> {
     client.nodes(None).await?;
     drop(guard);
     let shown = String::from_utf8_lossy(&written.0.lock().unwrap()).into_owned();
-    assert!(shown.contains("repeated after a pause"), "{shown}");
+    assert!(shown.contains("retrying after a delay"), "{shown}");
     for secret in [before, signer.token()?] {
         let token = secrecy::ExposeSecret::expose_secret(&secret);
-        // The signature alone would do.
+        // The signature must not appear by itself either.
         let signature = token.rsplit('.').next().unwrap_or(token);
         assert!(!shown.contains(signature), "{shown}");
     }
@@ -471,10 +472,10 @@ async fn a_job_is_not_ended_by_a_signal_that_is_empty() -> Result<()> {
 async fn a_call_that_the_version_lacks_is_told_without_asking() -> Result<()> {
     let (address, log) = serve(|line, _, _| if is_document(line) { describe() } else { Act::Hang }).await?;
     let client = client(&address)?;
-    let error = client.conf().await.err().map(|error| error.to_string());
+    let error = client.jobs(None).await.err().map(|error| error.to_string());
     assert_eq!(
         error.as_deref(),
-        Some("/slurm/{version}/conf is not served in v0.0.45")
+        Some("the server does not support /slurm/{version}/jobs/ in v0.0.45")
     );
     assert_eq!(log.lock().unwrap().len(), 1);
     Ok(())
@@ -494,13 +495,13 @@ async fn a_redirect_is_not_followed() -> Result<()> {
         })
         .await?;
         let error = client(&address)?.nodes(None).await.unwrap_err().to_string();
-        assert!(error.contains("a redirect, which is not followed"), "{error}");
+        assert!(error.contains("redirects are not followed"), "{error}");
         let error = client(&address)?
             .update_nodes(&Hostlist::from_names(["n0"])?, &NodeUpdate::undrain())
             .await
             .unwrap_err()
             .to_string();
-        assert!(error.contains("a redirect, which is not followed"), "{error}");
+        assert!(error.contains("redirects are not followed"), "{error}");
     }
     assert_eq!(
         *log.lock().unwrap(),
@@ -523,7 +524,7 @@ async fn an_answer_without_an_end_is_not_kept() -> Result<()> {
     };
     let error = Client::new(limited)?.nodes(None).await.unwrap_err().to_string();
     assert!(error.ends_with("longer than 1048576 bytes"), "{error}");
-    // One object is no list, and the description of a server is none either.
+    // The limit of a list does not apply to one object or to the API document.
     let error = client(&address)?.node("n0").await.unwrap_err().to_string();
     assert!(error.ends_with("longer than 16777216 bytes"), "{error}");
     let (address, _) = serve(|_, _, _| Act::Endless).await?;
@@ -563,7 +564,7 @@ async fn the_words_of_somebody_else_are_not_quoted() -> Result<()> {
                 }
             })
             .await?;
-            // What can be read as a list is no error.
+            // A response that can be decoded as a list is not an error.
             let Err(error) = client(&address)?.nodes(None).await else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! The client: how it is made, and which version it speaks with its server.
+//! The client: construction and API version negotiation.
 
 mod request;
 mod send;
@@ -23,25 +23,25 @@ use crate::response::unreadable;
 use crate::token::Signer;
 use crate::version::{Document, Served, Version};
 
-/// Who we are to Slurm.
+/// The credentials sent to Slurm.
 #[derive(Clone)]
 pub enum Credentials {
-    /// Tokens are signed as they are needed.
+    /// Signs tokens when they are needed.
     Signer(Arc<Signer>),
-    /// A token that somebody else made.
+    /// A token that was created elsewhere.
     Token(SecretString),
 }
 
-/// How long each kind of call may take, repetitions included.
+/// The deadline of each kind of call, including retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// One object. slurmrestd itself waits 10 s for a controller that is gone.
+    /// One object. slurmrestd itself waits 10 s for an unreachable slurmctld.
     pub read: Duration,
     /// A list.
     pub list: Duration,
     /// A change.
     pub write: Duration,
-    /// How long to wait for a new key after the known ones were refused.
+    /// How long to wait for a new key after all known keys were rejected.
     pub key_grace: Duration,
 }
 
@@ -66,19 +66,18 @@ impl Deadlines {
     }
 }
 
-/// Bytes of one job in an answer, as slurmrestd writes it (measured: 8 kB, a node has 2.6 kB).
+/// The size of one job in a response (measured: 8 kB, a node has 2.6 kB).
 const BYTES_PER_JOB: usize = 8 << 10;
-/// The longest list that is read: this many jobs, or 100,000 nodes. Slurm itself keeps 10,000 jobs unless `MaxJobCount` says
-/// otherwise.
+/// The limit of a list: this many jobs, or 100,000 nodes. Slurm itself keeps 10,000 jobs unless `MaxJobCount` is set.
 const MOST_JOBS: usize = 32 << 10;
-/// Most jobs that are read whatever their size: room for a longer list where [`Options::max_answer`] is raised.
+/// The limit of jobs regardless of their size, which leaves room for a larger [`Options::max_answer`].
 pub(crate) const MOST_LISTED_JOBS: usize = 4 * MOST_JOBS;
-/// The longest list in bytes.
+/// The size limit of a list in bytes.
 pub const MAX_LIST: usize = MOST_JOBS * BYTES_PER_JOB;
-/// The longest answer about one object, or of the server about itself, in bytes.
+/// The size limit of a response about one object, and of the server's API document, in bytes.
 pub const MAX_OBJECT: usize = 16 << 20;
 
-/// Told of every request that goes out, repetitions included: for metrics.
+/// A callback for every request sent, including retries, for metrics.
 #[derive(Clone)]
 pub struct OnCall(Arc<dyn Fn(Kind) + Send + Sync>);
 
@@ -88,7 +87,7 @@ impl OnCall {
         Self(Arc::new(tell))
     }
 
-    /// A request of this kind goes out.
+    /// Reports a request of this kind.
     pub fn tell(&self, kind: Kind) {
         (self.0)(kind);
     }
@@ -100,25 +99,25 @@ impl fmt::Debug for OnCall {
     }
 }
 
-/// How a client is made.
+/// The options of a client.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where slurmrestd listens: `http://host:6820`.
+    /// The address of slurmrestd: `http://host:6820`.
     pub endpoint: Url,
-    /// Who we are.
+    /// The credentials to send.
     pub credentials: Credentials,
-    /// How long calls may take.
+    /// The deadlines of calls.
     pub deadlines: Deadlines,
-    /// The newest version to speak.
+    /// The newest API version to use.
     pub newest: Version,
-    /// The longest list that is read, in bytes; answers about one object end at [`MAX_OBJECT`] or here.
+    /// The size limit of a list in bytes; responses about one object are limited to this or [`MAX_OBJECT`].
     pub max_answer: usize,
-    /// Who counts the requests.
+    /// Called for every request.
     pub on_call: Option<OnCall>,
 }
 
 impl Options {
-    /// Options with the usual deadlines.
+    /// Returns options with the default deadlines.
     pub fn new(endpoint: Url, credentials: Credentials) -> Self {
         Self {
             endpoint,
@@ -131,7 +130,7 @@ impl Options {
     }
 }
 
-/// A client of one slurmrestd, or of several behind one address. Clones share everything.
+/// A client of one slurmrestd, or of several behind one address. Clones share all state.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -145,14 +144,14 @@ struct Inner {
     newest: Version,
     max_answer: usize,
     served: ArcSwapOption<Served>,
-    /// Set when an answer came from another release than the one that was asked what it serves.
+    /// Set when a response came from another release than the negotiated one.
     stale: AtomicBool,
     negotiation: Mutex<()>,
     on_call: Option<OnCall>,
 }
 
 impl Client {
-    /// A client; nothing is asked yet.
+    /// Creates a client without connecting.
     pub fn new(options: Options) -> Result<Self, Error> {
         let Options {
             endpoint,
@@ -167,10 +166,10 @@ impl Client {
             message,
         };
         if endpoint.cannot_be_a_base() {
-            return Err(unusable("not an address to call".into()));
+            return Err(unusable("not a base URL".into()));
         }
-        // The proxies of the environment are for the world outside, not for the cluster's own services. A redirect would
-        // send the token wherever the answer says.
+        // Proxies from the environment are for addresses outside the cluster. A redirect would send the token to an
+        // arbitrary server.
         let http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .no_proxy()
@@ -194,14 +193,14 @@ impl Client {
         })
     }
 
-    /// What the server offers: asked once, and again after an upgrade or downgrade was noticed.
+    /// Returns the negotiated version and its calls. Cached until the server is upgraded or downgraded.
     pub async fn served(&self) -> Result<Arc<Served>, Error> {
         let limit = self.inner.deadlines.read;
         let served = tokio::time::timeout(limit, self.served_now()).await;
         served.unwrap_or(Err(Error::Timeout { after: limit }))
     }
 
-    /// Whether a node's place in the topology can be changed, as far as is known without asking. From v0.0.43 on.
+    /// Reports whether a node's topology can be changed, which requires v0.0.43; true before a version is negotiated.
     pub fn places_nodes(&self) -> bool {
         let served = self.inner.served.load();
         served
@@ -209,7 +208,7 @@ impl Client {
             .is_none_or(|served| served.version >= Version::V43)
     }
 
-    /// Forgets what the server offers, so that the next call asks anew.
+    /// Makes the next call negotiate the version again.
     pub fn renegotiate(&self) {
         self.inner.stale.store(true, Ordering::Relaxed);
     }
@@ -233,7 +232,7 @@ impl Client {
             version: None,
         };
         let served = Arc::new(document.agree(self.inner.newest).ok_or_else(unsupported)?);
-        tracing::debug!(version = %served.version, release = %served.release, "agreed on a version");
+        tracing::debug!(version = %served.version, release = %served.release, "negotiated an API version");
         self.inner.served.store(Some(Arc::clone(&served)));
         self.inner.stale.store(false, Ordering::Relaxed);
         Ok(served)
@@ -277,7 +276,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// An error with its causes: reqwest's own text leaves out what matters.
+/// Formats an error with its causes, because reqwest's own text omits them.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

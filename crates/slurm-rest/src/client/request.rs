@@ -1,4 +1,4 @@
-//! A request before it is sent, and what came back.
+//! Requests and replies.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::response::Missing;
 
 const UPDATE_TIME: &str = "update_time";
 
-/// A request before it is addressed.
+/// A request, independent of the server's address.
 #[derive(Clone)]
 pub(crate) struct Request<'a> {
     pub(super) call: &'a Endpoint,
@@ -33,7 +33,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Fills the path's one parameter in.
+    /// Sets the path parameter.
     pub(crate) fn about(mut self, name: &'a str) -> Self {
         self.parameter = Some(name);
         self
@@ -53,9 +53,9 @@ impl<'a> Request<'a> {
         Ok(self)
     }
 
-    /// Asks only for what has changed since an instant.
+    /// Requests a list only if it has changed since the given time.
     pub(crate) fn since(self, instant: Timestamp) -> Self {
-        // The one spelling that every version reads.
+        // The only format that every version accepts.
         self.query(UPDATE_TIME, format!("uts{}", instant.as_second()))
     }
 
@@ -63,29 +63,29 @@ impl<'a> Request<'a> {
         self.query.iter().any(|(key, _)| *key == UPDATE_TIME)
     }
 
-    /// The same without the instant.
+    /// Returns the same request without `update_time`.
     pub(super) fn unconditional(&self) -> Self {
         let mut ask = self.clone();
         ask.query.retain(|(key, _)| *key != UPDATE_TIME);
         ask
     }
 
-    /// Says what an unknown object looks like.
+    /// Sets how Slurm reports an unknown object.
     pub(crate) fn missing(mut self, missing: Missing<'a>) -> Self {
         self.missing = missing;
         self
     }
 
-    /// The address of this request.
+    /// Returns the URL of this request.
     pub(crate) fn url(&self, endpoint: &Url, version: &str) -> Result<Url, Error> {
         let mut path = endpoint.path().trim_end_matches('/').to_owned();
         for segment in self.call.path.split('/').skip(1) {
             path.push('/');
             match (segment, self.parameter) {
                 ("{version}", _) => path.push_str(version),
-                // An empty name would turn a call about one object into one about all.
+                // An empty name would turn a call for one object into a call for all.
                 (name, Some("" | "." | "..")) if name.starts_with('{') => {
-                    let message = "the name is empty or a path".to_owned();
+                    let message = "the name is empty or a relative path".to_owned();
                     return Err(Error::Request {
                         what: self.call.path.to_owned(),
                         message,
@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// slurmrestd knows no path with a bracket in it, so everything but the plainest characters is encoded.
+/// Encodes all but unreserved characters, because slurmrestd does not accept a path with brackets.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -119,11 +119,11 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// What came back.
+/// A successful response.
 #[derive(Debug)]
 pub(crate) enum Reply<B> {
-    /// Nothing has changed, or nothing was there to be changed.
+    /// Nothing has changed, or there was nothing to change.
     NotModified,
-    /// An answer without errors.
+    /// A response without errors.
     Body { body: B, warnings: Vec<Complaint> },
 }

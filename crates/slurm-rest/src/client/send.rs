@@ -1,4 +1,4 @@
-//! One request through deadline, repetition, version and token.
+//! Sends one request: deadline, retries, version negotiation and token selection.
 
 use std::time::Duration;
 
@@ -11,17 +11,18 @@ use url::Url;
 use super::{Client, Credentials, MAX_OBJECT, Reply, Request, chain};
 use crate::endpoint::{Endpoint, Kind};
 use crate::error::{Complaint, Error, Peer};
-use crate::response::{Body, Missing, Verdict, decode, judge};
+use crate::response::{Body, Missing, decode};
+use crate::verdict::{Verdict, classify};
 use crate::version::Served;
 
 const TOKEN_HEADER: &str = "X-SLURM-USER-TOKEN";
 
 /// Why one attempt failed.
 pub(super) enum Failure {
-    /// The server does not know the path: another release runs there now, and nothing was done.
+    /// The server does not know the path: it now runs another release, and the request had no effect.
     UnknownPath,
     TokenRefused(String),
-    /// The answer may be whole when it is asked for without an instant.
+    /// The list may be complete if it is requested without `update_time`.
     WithoutPartitions(Error),
     Final(Error),
 }
@@ -37,16 +38,16 @@ impl From<Verdict> for Failure {
 }
 
 impl Client {
-    /// Carries a request out, within its deadline.
+    /// Executes a request within its deadline.
     pub(crate) async fn execute<B: Body>(&self, ask: Request<'_>) -> Result<Reply<B>, Error> {
         let limit = self.inner.deadlines.of(ask.call.kind);
         let mut last = None;
         let replied = tokio::time::timeout(limit, self.persist(&ask, &mut last)).await;
-        // What went wrong before says more than that the time is up.
+        // The last error says more than a timeout.
         replied.unwrap_or_else(|_| Err(last.unwrap_or(Error::Timeout { after: limit })))
     }
 
-    /// Repeats a read while the way is broken.
+    /// Retries a read while Slurm is unreachable.
     async fn persist<B: Body>(&self, ask: &Request<'_>, last: &mut Option<Error>) -> Result<Reply<B>, Error> {
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(100))
@@ -62,13 +63,13 @@ impl Client {
             let Some(pause) = pauses.next() else {
                 return Err(error);
             };
-            tracing::debug!(call = ask.call.path, %error, "repeated after a pause");
+            tracing::debug!(call = ask.call.path, %error, "retrying after a delay");
             *last = Some(error);
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// Sends in the version that was agreed on, and agrees anew where the server does not know the path.
+    /// Sends with the negotiated version; negotiates again if the server does not know the path.
     async fn negotiated<B: Body>(&self, ask: &Request<'_>) -> Result<Reply<B>, Error> {
         let served = self.served_now().await?;
         match self.attempt(&served, ask).await {
@@ -94,7 +95,7 @@ impl Client {
             .url(&self.inner.endpoint, &served.version.to_string())
             .map_err(Failure::Final)?;
         self.authorised(ask, &url, |status, bytes| {
-            // Only who asked about an instant, or for a change, can be told that nothing is new.
+            // Only a conditional request or a write can be answered with "not modified".
             if status == StatusCode::NOT_MODIFIED && (ask.is_conditional() || !ask.call.kind.may_repeat()) {
                 return Ok(Reply::NotModified);
             }
@@ -105,12 +106,12 @@ impl Client {
             if !answer.release.is_empty() && answer.release != served.release {
                 self.renegotiate();
             }
-            // Only Slurm's own words are quoted: whoever else answers has no place in a condition or a log.
+            // Quote only Slurm's own messages: text from another server must not reach a condition or a log.
             let errors = match answer.release.as_str() {
                 "" => without_words(&answer.errors),
                 _ => answer.errors.clone(),
             };
-            judge(ask.call, status, &errors, &ask.missing)?;
+            classify(ask.call, status, &errors, &ask.missing)?;
             answer.require(ask.call, &ask.missing).map_err(Failure::Final)?;
             Ok(Reply::Body {
                 body: answer.body,
@@ -120,9 +121,9 @@ impl Client {
         .await
     }
 
-    /// Sends with a token that Slurm takes: the other key's if the first is refused, the first one's once more, because Slurm may
-    /// have changed its key between the two, and a new key's if one comes in time. A refused token means that nothing was done, so a
-    /// write may go through this as well.
+    /// Sends with a token that Slurm accepts. If the first key's token is rejected it tries the other key, then the
+    /// first one again, because Slurm may have changed its key in between, and then a new key if one arrives in time. A
+    /// rejected token means that the request had no effect, so writes may be repeated as well.
     pub(super) async fn authorised<T>(
         &self,
         ask: &Request<'_>,
@@ -172,7 +173,7 @@ impl Client {
     ) -> Result<(StatusCode, Vec<u8>), Failure> {
         let mut header = HeaderValue::from_str(token.expose_secret()).map_err(|_| {
             Failure::Final(Error::Signing {
-                message: "the token is no header value".into(),
+                message: "the token is not a valid header value".into(),
             })
         })?;
         header.set_sensitive(true);
@@ -208,7 +209,7 @@ impl Client {
         Ok((status, bytes))
     }
 
-    /// Reads a body into one buffer: lists are tens of megabytes, and two copies would be too many.
+    /// Reads a body into one buffer: lists are tens of megabytes, so a second copy would be expensive.
     async fn read_body(&self, call: &Endpoint, mut response: Response) -> Result<Vec<u8>, BodyError> {
         let most = match call.kind {
             Kind::List => self.inner.max_answer,
@@ -225,7 +226,7 @@ impl Client {
         if announced > most {
             return Err(too_long());
         }
-        // What is announced need not come.
+        // The announced length may be wrong.
         let mut bytes = Vec::with_capacity(announced.min(MAX_OBJECT));
         while let Some(chunk) = response.chunk().await.map_err(BodyError::Lost)? {
             if bytes.len().saturating_add(chunk.len()) > most {
@@ -242,17 +243,18 @@ enum BodyError {
     TooLong(Error),
 }
 
-/// An answer that is no JSON: slurmrestd did not get as far as asking Slurm, or it is not slurmrestd. Its text is not quoted.
+/// Classifies a response that is not JSON: slurmrestd failed before it asked Slurm, or the server is not slurmrestd.
+/// Its text is not quoted.
 pub(super) fn plain_failure(call: &Endpoint, status: StatusCode) -> Failure {
     if status == StatusCode::NOT_FOUND {
         return Failure::UnknownPath;
     }
-    match judge(call, status, &[], &Missing::NONE) {
+    match classify(call, status, &[], &Missing::NONE) {
         Ok(()) | Err(Verdict::Failed(Error::Protocol { .. })) => {
             let why = if status.is_redirection() {
-                "a redirect, which is not followed"
+                "redirects are not followed"
             } else {
-                "it is not JSON"
+                "not JSON"
             };
             Failure::Final(Error::Protocol {
                 call: call.path.to_owned(),
@@ -263,7 +265,7 @@ pub(super) fn plain_failure(call: &Endpoint, status: StatusCode) -> Failure {
     }
 }
 
-/// The numbers of complaints, by which they are told apart.
+/// Returns the errors with their numbers only.
 fn without_words(complaints: &[Complaint]) -> Vec<Complaint> {
     let number = |complaint: &Complaint| Complaint {
         number: complaint.number,

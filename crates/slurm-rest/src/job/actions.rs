@@ -1,4 +1,4 @@
-//! What may be done to jobs: submit, signal, cancel, requeue.
+//! Job actions: submit, signal, cancel and requeue.
 
 use std::collections::BTreeMap;
 
@@ -15,51 +15,51 @@ use crate::value::{NoVal, Text};
 /// The signal that ends a job.
 const CANCEL: &str = "SIGKILL";
 
-/// A batch job to be run.
+/// A batch job to submit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct JobSubmit {
     /// Its name.
     pub name: String,
-    /// What it runs: a script that begins with `#!`. It is sent beside the description by old versions.
+    /// The script, which begins with `#!`.
     pub script: String,
-    /// Where it runs.
+    /// Its working directory.
     pub current_working_directory: String,
-    /// Its environment, `NAME=value` each. Slurm refuses a job without one.
+    /// Its environment, as `NAME=value`. Slurm rejects a job without one.
     pub environment: Vec<String>,
-    /// The partition; the default one if `None`.
+    /// The partition; the default partition if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// The account; the user's own if `None`.
+    /// The account; the user's default account if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// How many tasks.
+    /// The number of tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u32>,
-    /// How many nodes: `2` or `2-4`.
+    /// The number of nodes: `2` or `2-4`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
-    /// How long it may run, in minutes.
+    /// The time limit in minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<NoVal>,
-    /// The nodes that it insists on.
+    /// The nodes that it requires.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_nodes: Vec<String>,
     /// The reservation that it runs in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
-    /// Where its output goes.
+    /// The file for its output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub standard_output: Option<String>,
-    /// Waits for a release.
+    /// Whether to hold the job until it is released.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
     /// The tasks of an array: `0-9`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<String>,
-    /// Whether it may be started again; as Slurm is configured if `None`.
+    /// Whether it may be requeued; as configured in Slurm if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requeue: Option<bool>,
-    /// A comment for people.
+    /// A free-form comment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
 }
@@ -83,7 +83,7 @@ impl Body for Submitted {
     }
 }
 
-/// What Slurm said about each job of a request that names several.
+/// Slurm's errors for the jobs of a request that names several, by job.
 #[derive(Default)]
 struct Statuses(Vec<(String, Complaint)>);
 
@@ -134,10 +134,10 @@ impl Body for Statuses {
     }
 }
 
-/// How a job goes back into the queue.
+/// How to requeue a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Requeue {
-    /// Held there until somebody releases it.
+    /// Hold it in the queue until it is released.
     pub hold: bool,
     /// Only if it has not ended yet.
     pub incomplete_only: bool,
@@ -151,7 +151,7 @@ pub(crate) struct RequeueRequest {
 }
 
 impl Client {
-    /// Submits a batch job and tells its number.
+    /// Submits a batch job and returns its ID.
     pub async fn submit_job(&self, job: &JobSubmit) -> Result<u64, Error> {
         let reply = self
             .execute::<Submitted>(Request::new(&endpoint::JOB_SUBMIT).body(&Submission { job })?)
@@ -161,22 +161,21 @@ impl Client {
         } else {
             None
         };
-        let nothing = || "the answer names no job".to_owned();
+        let nothing = || "the response contains no job ID".to_owned();
         number.ok_or_else(|| Error::Protocol {
             call: endpoint::JOB_SUBMIT.path.to_owned(),
             message: nothing(),
         })
     }
 
-    /// Sends a signal to a job: `SIGUSR1`. It is called by [`Job::address`](super::Job::address): a bare number means all
-    /// tasks of an array and all components of a heterogeneous job. v0.0.41 says nothing about a job that Slurm does not
-    /// know.
+    /// Sends a signal such as `SIGUSR1` to the job with this [`Job::address`](super::Job::address). A bare number means
+    /// all tasks of an array and all components of a heterogeneous job. v0.0.41 reports no error for an unknown job.
     pub async fn signal_job(&self, address: &str, signal: &str) -> Result<(), Error> {
-        // Without one Slurm ends the job.
+        // Without a signal Slurm cancels the job.
         if signal.trim().is_empty() {
             return Err(Error::Request {
                 what: endpoint::JOB_SIGNAL.path.to_owned(),
-                message: "there is no signal".into(),
+                message: "no signal given".into(),
             });
         }
         let what = format!("job {address}");
@@ -204,13 +203,13 @@ impl Client {
         }
     }
 
-    /// Ends a job.
+    /// Cancels a job.
     pub async fn cancel_job(&self, address: &str) -> Result<(), Error> {
         self.signal_job(address, CANCEL).await
     }
 
-    /// Puts jobs back into the queue, and tells which of them Slurm did not want to. From v0.0.45 on. They are called by
-    /// [`Job::requeue_address`](super::Job::requeue_address).
+    /// Requeues jobs, identified by [`Job::requeue_address`](super::Job::requeue_address), and returns the errors by
+    /// job. Since v0.0.45.
     pub async fn requeue_jobs(
         &self,
         addresses: &[String],
@@ -248,7 +247,7 @@ impl Client {
     }
 }
 
-/// `Requeue JobId=7 failed` is about job 7.
+/// Extracts the job from a description: `Requeue JobId=7 failed` is about job 7.
 fn job_of(description: &str) -> Option<&str> {
     description.split_once("JobId=")?.1.split_whitespace().next()
 }

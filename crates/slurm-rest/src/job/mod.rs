@@ -1,4 +1,4 @@
-//! Jobs: what is known of them, and what may be done to them.
+//! Jobs: reads and actions.
 
 mod actions;
 
@@ -17,7 +17,7 @@ use crate::value::{NoVal, RawWords, Strings, Switch, Text, Words};
 pub use actions::{JobSubmit, Requeue};
 pub(crate) use actions::{RawStatus, RequeueRequest, Submission};
 
-/// Slurm's numbers for a job that it does not know.
+/// Slurm's error numbers for an unknown job.
 const UNKNOWN_JOB: [i64; 1] = [2017];
 
 /// A job's base state.
@@ -37,43 +37,43 @@ pub enum JobBase {
     BootFail,
     Deadline,
     OutOfMemory,
-    /// Something that this client does not know.
+    /// A state that this client does not know.
     #[default]
     Unknown,
 }
 
-/// The facts of a job that are kept.
+/// A job, with the fields that callers use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Its number.
+    /// Its ID.
     pub id: u64,
-    /// The number of its array, if it is of one.
+    /// The ID of its array, if it belongs to one.
     pub array_job_id: Option<u64>,
-    /// Its place in the array.
+    /// Its index in the array.
     pub array_task_id: Option<u64>,
-    /// The number of the heterogeneous job that it is a component of: that of the first component.
+    /// The ID of the heterogeneous job that it is a component of, which is the ID of the first component.
     pub het_job_id: Option<u64>,
-    /// Its place among the components; the first one leads.
+    /// Its index among the components; the first one leads.
     pub het_job_offset: Option<u64>,
-    /// It was submitted as a script; Slurm can start only such a job again.
+    /// Whether it was submitted as a script; Slurm can requeue only such jobs.
     pub batch: bool,
     /// Its name.
     pub name: Arc<str>,
-    /// Who runs it.
+    /// Its user.
     pub user: Arc<str>,
-    /// Who pays.
+    /// The account that is charged.
     pub account: Arc<str>,
-    /// Its partitions: a pending job may name several.
+    /// Its partitions; a pending job may have several.
     pub partition: Words,
     /// Its base state.
     pub state: JobBase,
-    /// What else is true of it (`COMPLETING`, `REQUEUED`, …), in Slurm's words.
+    /// Flags in addition to the state (`COMPLETING`, `REQUEUED`, …), in Slurm's words.
     pub flags: Words,
     /// Why it is in that state.
     pub state_reason: Arc<str>,
-    /// The nodes that it holds, as a host list.
+    /// The nodes allocated to it, as a host list.
     pub nodes: Arc<str>,
-    /// The nodes that it insists on.
+    /// The nodes that it requires.
     pub required_nodes: Arc<str>,
     /// The reservation that it runs in.
     pub reservation: Arc<str>,
@@ -81,20 +81,21 @@ pub struct Job {
     pub submit_time: Option<Timestamp>,
     /// When it started, or is expected to.
     pub start_time: Option<Timestamp>,
-    /// When it ended, or has to.
+    /// When it ended, or must end.
     pub end_time: Option<Timestamp>,
-    /// How long it may run, in minutes.
+    /// The time limit in minutes.
     pub time_limit: NoVal,
-    /// Whether it may be started again.
+    /// Whether it may be requeued.
     pub requeue: bool,
-    /// How often it was.
+    /// How often it was restarted.
     pub restarts: u64,
-    /// A comment for people.
+    /// A free-form comment.
     pub comment: Arc<str>,
 }
 
 impl Job {
-    /// It holds nodes, or a part of it is being cleaned up there. In a state that nobody knows it holds those that it names.
+    /// Reports whether the job occupies nodes, or parts of it are being cleaned up there. A job in an unknown state
+    /// counts if it names nodes.
     pub fn holds_nodes(&self) -> bool {
         matches!(self.state, JobBase::Running | JobBase::Suspended)
             || (self.state == JobBase::Unknown && !self.nodes.is_empty())
@@ -102,13 +103,13 @@ impl Job {
             || self.flags.contains("CONFIGURING")
     }
 
-    /// It has ended or goes back into the queue, and its nodes are being cleaned up.
+    /// Reports whether the job has ended or is being requeued, and its nodes are being cleaned up.
     pub fn is_completing(&self) -> bool {
         self.flags.contains("COMPLETING")
     }
 
-    /// What Slurm calls exactly this job. The number alone means the whole array for the task that kept the array's
-    /// number, and the whole heterogeneous job for its first component.
+    /// Returns the name that identifies exactly this job. The ID alone would mean the whole array for the task that has
+    /// the array's ID, and the whole heterogeneous job for its first component.
     pub fn address(&self) -> String {
         match (
             self.array_job_id,
@@ -122,7 +123,7 @@ impl Job {
         }
     }
 
-    /// What a requeue is asked for by: a heterogeneous job goes back into the queue as a whole or not at all.
+    /// Returns the name to request a requeue with: a heterogeneous job can only be requeued as a whole.
     pub fn requeue_address(&self) -> String {
         match self.het_job_id {
             Some(het) => het.to_string(),
@@ -130,7 +131,7 @@ impl Job {
         }
     }
 
-    /// It is not over: it waits, runs, or is being cleaned up. A state that nobody knows counts.
+    /// Reports whether the job is pending, running, or being cleaned up. An unknown state counts as active.
     pub fn is_active(&self) -> bool {
         self.holds_nodes() || matches!(self.state, JobBase::Pending | JobBase::Unknown)
     }
@@ -222,66 +223,20 @@ fn read_state(words: &RawWords<'_>) -> (JobBase, Words) {
     )
 }
 
-/// A job's number and state: the cheap way to see that something moved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobStateOf {
-    /// The number as Slurm writes it: `7`, `7_3` or `7_[0-9]`.
-    pub id: String,
-    /// The base state.
-    pub state: JobBase,
-    /// What else is true of it.
-    pub flags: Words,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RawJobState<'a> {
-    #[serde(borrow)]
-    job_id: Text<'a>,
-    #[serde(borrow)]
-    state: RawWords<'a>,
-}
-
-impl Item for JobStateOf {
-    const KEY: &'static str = "jobs";
-    const MOST: usize = MOST_LISTED_JOBS;
-    type Raw<'a> = RawJobState<'a>;
-
-    fn keep(raw: RawJobState<'_>, _: &mut Strings) -> Self {
-        let (state, flags) = read_state(&raw.state);
-        Self {
-            id: raw.job_id.into_owned(),
-            state,
-            flags,
-        }
-    }
-}
-
-/// The jobs in an answer of slurmrestd.
+/// Decodes a response to `GET /jobs/`.
 pub fn decode_jobs(answer: &[u8]) -> Result<Listing<Job>, Error> {
     decode(&endpoint::JOBS, answer).map(|answer| answer.body)
 }
 
 impl Client {
-    /// All jobs, or `Unchanged` if nothing about any job has changed since the instant.
+    /// Lists all jobs, or returns `Unchanged` if no job has changed since the given time.
     pub async fn jobs(&self, changed_since: Option<Timestamp>) -> Result<Fetched<Listing<Job>>, Error> {
         self.execute(since(Request::new(&endpoint::JOBS), changed_since))
             .await
             .map(Fetched::from_reply)
     }
 
-    /// The states of all jobs, a hundredth of the size of the jobs.
-    pub async fn job_states(&self) -> Result<Vec<JobStateOf>, Error> {
-        match self
-            .execute::<Listing<JobStateOf>>(Request::new(&endpoint::JOB_STATES))
-            .await?
-        {
-            Reply::NotModified => Ok(Vec::new()),
-            Reply::Body { body, .. } => Ok(body.items),
-        }
-    }
-
-    /// One job, or the tasks of one array.
+    /// Reads one job, or the tasks of one array.
     pub async fn job(&self, id: u64) -> Result<Vec<Job>, Error> {
         let (what, id) = (format!("job {id}"), id.to_string());
         let missing = Missing {

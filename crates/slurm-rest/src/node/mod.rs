@@ -1,4 +1,4 @@
-//! Nodes: what is known of them, and what may be changed.
+//! Nodes: reads and updates.
 
 mod state;
 mod update;
@@ -16,81 +16,76 @@ use crate::since::{Fetched, since};
 use crate::value::{NoVal, RawWords, Strings, Text, Words};
 
 pub use state::{NodeBase, NodeFlag, NodeState};
+pub(crate) use update::NodesUpdate;
 pub use update::{NodeAction, NodeUpdate};
-pub(crate) use update::{NodeCreate, NodesUpdate};
 
-/// Slurm's numbers for a node that it does not know; a read of one fails with "No error".
+/// Slurm's error numbers for an unknown node; a read of one fails with "No error".
 const UNKNOWN_NODE: [i64; 2] = [0, 2018];
 
-/// The facts of a node that are kept.
+/// A node, with the fields that callers use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its name.
     pub name: Arc<str>,
-    /// What it is doing.
+    /// Its state.
     pub state: NodeState,
     /// Why it is drained or down.
     pub reason: Arc<str>,
-    /// Who said so.
+    /// Who set the reason.
     pub reason_user: Arc<str>,
-    /// When that was said.
+    /// When the reason was set.
     pub reason_changed_at: Option<Timestamp>,
-    /// A comment for people.
+    /// A free-form comment.
     pub comment: Arc<str>,
-    /// What it registered with (`slurmd --extra`).
+    /// The text that it registered with (`slurmd --extra`).
     pub extra: Arc<str>,
     /// Its features.
     pub features: Words,
-    /// Those of them that are in force.
+    /// Its active features.
     pub active_features: Words,
     /// Its partitions.
     pub partitions: Words,
-    /// Where it is reached.
+    /// Its address.
     pub address: Arc<str>,
-    /// What it calls itself.
+    /// Its host name.
     pub hostname: Arc<str>,
     /// When its machine started.
     pub boot_time: Option<Timestamp>,
     /// When its slurmd started.
     pub slurmd_start_time: Option<Timestamp>,
-    /// When it last had a job.
+    /// When it last ran a job.
     pub last_busy: Option<Timestamp>,
-    /// When it comes back by itself.
+    /// When it resumes by itself.
     pub resume_after: Option<Timestamp>,
     /// Its CPUs.
     pub cpus: u32,
-    /// Those that jobs hold.
+    /// The CPUs allocated to jobs.
     pub alloc_cpus: u32,
     /// Its memory, in MiB.
     pub real_memory: u64,
-    /// What jobs hold of it.
+    /// The memory allocated to jobs, in MiB.
     pub alloc_memory: u64,
-    /// Its devices.
+    /// Its generic resources (GRES).
     pub gres: Arc<str>,
-    /// Those that jobs hold.
+    /// The GRES allocated to jobs.
     pub gres_used: Arc<str>,
-    /// Its place in the topologies; empty where the version does not tell.
+    /// Its place in the topologies; empty if the API version does not report it.
     pub topology: Arc<str>,
-    /// The reservation that holds it.
+    /// The reservation that contains it.
     pub reservation: Arc<str>,
     /// Its cloud instance.
     pub instance_id: Arc<str>,
     /// The release of its slurmd.
     pub version: Arc<str>,
-    /// How late it is taken.
+    /// Its weight: nodes with a lower weight are allocated first.
     pub weight: u32,
 }
 
 impl Node {
-    /// Its slurmd has registered with the slurmctld that runs now. After a restart or a reconfiguration slurmctld
-    /// shows the state that it had saved, `IDLE` say, until the node has answered.
+    /// Reports whether slurmd has registered with the running slurmctld. After a restart or a reconfiguration slurmctld
+    /// reports the saved state, such as `IDLE`, until the node responds.
     pub fn has_registered(&self) -> bool {
         self.slurmd_start_time.is_some()
-    }
-
-    /// Drained and without any work: nothing is lost if it goes away now.
-    pub fn is_drained_and_idle(&self) -> bool {
-        self.state.is_drained() && self.alloc_cpus == 0
     }
 }
 
@@ -185,20 +180,20 @@ impl Item for Node {
     }
 }
 
-/// Reads an answer to `GET /nodes/` that somebody has kept.
+/// Decodes a saved response to `GET /nodes/`.
 pub fn decode_nodes(answer: &[u8]) -> Result<Listing<Node>, Error> {
     decode(&endpoint::NODES, answer).map(|answer| answer.body)
 }
 
 impl Client {
-    /// All nodes, or `Unchanged` if nothing about any node has changed since the instant.
+    /// Lists all nodes, or returns `Unchanged` if no node has changed since the given time.
     pub async fn nodes(&self, changed_since: Option<Timestamp>) -> Result<Fetched<Listing<Node>>, Error> {
         self.execute(since(Request::new(&endpoint::NODES), changed_since))
             .await
             .map(Fetched::from_reply)
     }
 
-    /// One node.
+    /// Reads one node.
     pub async fn node(&self, name: &str) -> Result<Node, Error> {
         let what = format!("node {name}");
         let missing = Missing {
@@ -237,7 +232,7 @@ mod tests {
             panic!("not three")
         };
         assert_eq!(first.state.base, NodeBase::Idle);
-        assert!(first.state.has(NodeFlag::Drain) && first.is_drained_and_idle());
+        assert!(first.state.has(NodeFlag::Drain) && first.state.is_drained());
         assert_eq!(first.state.others(), ["BRAND_NEW"]);
         assert_eq!(
             (&*first.reason, first.features.as_str(), first.cpus),

@@ -2,28 +2,28 @@
 
 use std::fmt;
 
-/// What a node does.
+/// The base state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum NodeBase {
-    /// Slurm does not know, or we do not know what Slurm says.
+    /// Slurm does not know the state, or this client does not know Slurm's word for it.
     #[default]
     Unknown,
     /// Out of use.
     Down,
     /// No job.
     Idle,
-    /// All of it is held by jobs.
+    /// Jobs use all of it.
     Allocated,
     /// Broken.
     Error,
-    /// Some of it is held by jobs.
+    /// Jobs use some of it.
     Mixed,
-    /// Expected.
+    /// Defined for later use.
     Future,
 }
 
-/// What else is true of a node.
+/// A flag in addition to the base state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::EnumIter, strum::IntoStaticStr)]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the names are Slurm's")]
@@ -60,14 +60,14 @@ pub enum NodeFlag {
 pub struct NodeState {
     /// The base state.
     pub base: NodeBase,
-    /// One bit a flag.
+    /// One bit per flag.
     flags: u32,
     /// Flags that this client does not know, as Slurm writes them.
     others: Option<Box<[Box<str>]>>,
 }
 
 impl NodeState {
-    /// Reads Slurm's words. The order does not matter.
+    /// Parses Slurm's words, in any order.
     pub fn read<'a>(words: impl Iterator<Item = &'a str>) -> Self {
         let mut state = Self::default();
         let mut others = Vec::new();
@@ -84,32 +84,29 @@ impl NodeState {
         state
     }
 
-    /// Whether the flag is set.
+    /// Reports whether the flag is set.
     pub fn has(&self, flag: NodeFlag) -> bool {
         self.flags & flag.bit() != 0
     }
 
-    /// Flags that this client does not know.
+    /// Returns the flags that this client does not know.
     pub fn others(&self) -> Vec<&str> {
         self.others.iter().flatten().map(AsRef::as_ref).collect()
     }
 
-    /// The flags that it knows.
+    /// Returns the flags that this client knows.
     pub fn flags(&self) -> impl Iterator<Item = NodeFlag> {
         <NodeFlag as strum::IntoEnumIterator>::iter().filter(|flag| self.has(*flag))
     }
 
-    /// Told to take no new jobs.
-    pub fn is_draining_or_drained(&self) -> bool {
-        self.has(NodeFlag::Drain)
-    }
-
-    /// Told to take no new jobs, and none is left. A node that is merely down counts: nothing runs there.
+    /// Reports whether the node accepts no new jobs and runs none. A drained node that is down counts, because no job
+    /// runs there.
     pub fn is_drained(&self) -> bool {
         self.has(NodeFlag::Drain) && !self.is_busy()
     }
 
-    /// Jobs hold it, or are being cleaned up. An unknown state counts as busy: it must not be taken for idle.
+    /// Reports whether jobs use the node or are being cleaned up there. An unknown state counts as busy: it must not be
+    /// mistaken for idle.
     pub fn is_busy(&self) -> bool {
         match self.base {
             NodeBase::Allocated | NodeBase::Mixed | NodeBase::Unknown | NodeBase::Error => true,
@@ -117,12 +114,12 @@ impl NodeState {
         }
     }
 
-    /// slurmd answers.
+    /// Reports whether slurmd responds.
     pub fn is_responding(&self) -> bool {
         !self.has(NodeFlag::NotResponding)
     }
 
-    /// Ready for jobs.
+    /// Reports whether the node is ready for jobs.
     pub fn is_available(&self) -> bool {
         let held_back = [
             NodeFlag::Drain,
@@ -145,7 +142,7 @@ impl NodeFlag {
     }
 }
 
-/// As Slurm's commands write it: `IDLE+DRAIN`.
+/// Formats the state like Slurm's commands: `IDLE+DRAIN`.
 impl fmt::Display for NodeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.base.into())?;

@@ -1,4 +1,4 @@
-//! Changes of nodes.
+//! Updates and deletions of nodes.
 
 use serde::Serialize;
 use slurm_conf::hostlist::Hostlist;
@@ -11,26 +11,26 @@ use crate::response::Missing;
 use crate::value::NoVal;
 use crate::version::Version;
 
-/// The longest host list that is put into a path.
+/// The length limit of a host list in a path.
 const MAX_PATH_LIST: usize = 4_000;
-/// How many names go into one path where the list is longer than that.
+/// How many names are put into one path if the list exceeds the limit.
 const PATH_CHUNK: usize = 200;
 
-/// Where a node is to go.
+/// A state change to request for a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum NodeAction {
-    /// No new jobs; those that run go on. Needs a reason.
+    /// Accept no new jobs; running jobs continue. Requires a reason.
     Drain,
-    /// New jobs again.
+    /// Accept new jobs again.
     Undrain,
-    /// Back to work after being down or failed.
+    /// Return to service after being down or failed.
     Resume,
-    /// Out of use at once: **its jobs are killed**. Needs a reason.
+    /// Take out of service immediately: **its jobs are killed**. Requires a reason.
     Down,
-    /// Off, when its jobs are done.
+    /// Power down when its jobs are done.
     PowerDown,
-    /// On.
+    /// Power up.
     PowerUp,
 }
 
@@ -40,40 +40,40 @@ impl Serialize for NodeAction {
     }
 }
 
-/// A change of one or many nodes: what is `None` stays as it is.
+/// A change of one or many nodes: fields that are `None` stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct NodeUpdate {
-    /// Where they go.
+    /// The state change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<NodeAction>,
-    /// Why.
+    /// The reason for the state change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// A comment for people.
+    /// A free-form comment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// The text that jobs can be filtered by.
+    /// The text that jobs can select nodes by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra: Option<String>,
     /// All features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<String>>,
-    /// The features in force.
+    /// The active features.
     #[serde(rename = "features_act", skip_serializing_if = "Option::is_none")]
     pub active_features: Option<Vec<String>>,
     /// The place in the topologies, from v0.0.43 on.
     #[serde(rename = "topology_str", skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// How late they are taken.
+    /// The weight: nodes with a lower weight are allocated first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<NoVal>,
-    /// Back to work after this many seconds.
+    /// Resume after this many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume_after: Option<NoVal>,
 }
 
 impl NodeUpdate {
-    /// No new jobs.
+    /// Returns an update that drains nodes.
     pub fn drain(reason: impl Into<String>) -> Self {
         Self {
             state: Some(NodeAction::Drain),
@@ -82,7 +82,7 @@ impl NodeUpdate {
         }
     }
 
-    /// New jobs again.
+    /// Returns an update that makes drained nodes accept new jobs again.
     pub fn undrain() -> Self {
         Self {
             state: Some(NodeAction::Undrain),
@@ -96,11 +96,6 @@ pub(crate) struct NodesUpdate<'a> {
     pub(crate) name: [String; 1],
     #[serde(flatten)]
     pub(crate) update: &'a NodeUpdate,
-}
-
-#[derive(Serialize)]
-pub(crate) struct NodeCreate<'a> {
-    pub(crate) node_conf: &'a str,
 }
 
 impl Client {
@@ -119,7 +114,7 @@ impl Client {
         self.execute::<()>(ask).await.map(drop)
     }
 
-    /// Changes many nodes alike, in one call. Slurm does it for none if it does not know one of them.
+    /// Applies the same change to many nodes in one call. Slurm changes none of them if one is unknown.
     pub async fn update_nodes(&self, nodes: &Hostlist, update: &NodeUpdate) -> Result<(), Error> {
         if nodes.is_empty() {
             return Ok(());
@@ -143,8 +138,8 @@ impl Client {
         .map(drop)
     }
 
-    /// Deletes dynamic nodes. Slurm refuses those that have jobs ([`Error::is_in_use`]), and goes on with the
-    /// others of the list: after an error some may be gone.
+    /// Deletes dynamic nodes. Slurm rejects those that have jobs ([`Error::is_in_use`]) and continues with the rest of
+    /// the list: after an error some may be deleted.
     pub async fn delete_nodes(&self, nodes: &Hostlist) -> Result<(), Error> {
         for list in path_lists(nodes)? {
             let what = format!("one of the nodes {list}");
@@ -158,13 +153,6 @@ impl Client {
         Ok(())
     }
 
-    /// Creates nodes from a line of slurm.conf: `NodeName=w-[0-9] CPUs=1 State=EXTERNAL`.
-    pub async fn create_nodes(&self, node_conf: &str) -> Result<(), Error> {
-        self.execute::<()>(Request::new(&endpoint::NODE_CREATE).body(&NodeCreate { node_conf })?)
-            .await
-            .map(drop)
-    }
-
     async fn check(&self, update: &NodeUpdate) -> Result<(), Error> {
         let served = self.served().await?;
         if update.topology.is_some() && served.version < Version::V43 {
@@ -174,7 +162,7 @@ impl Client {
     }
 }
 
-/// A list in pieces that fit into a path each.
+/// Splits a list into pieces that each fit into a path.
 fn path_lists(nodes: &Hostlist) -> Result<Vec<String>, Error> {
     let whole = nodes.to_string();
     if whole.is_empty() {

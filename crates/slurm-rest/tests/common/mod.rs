@@ -1,4 +1,4 @@
-//! A client inside the network of a cluster of real daemons.
+//! Helpers for tests: a client inside the network of a cluster of real daemons.
 #![allow(dead_code, reason = "every test uses another part of it")]
 
 #[path = "../../../testbed/src/slurm_daemons/mod.rs"]
@@ -20,7 +20,7 @@ use slurm_rest::{Client, Credentials, Deadlines, Options, Version};
 
 use slurm_daemons::{REST_URL, Slurm};
 
-/// The key that a cluster of the harness starts with.
+/// The initial key of every test cluster.
 pub const FIRST_KEY: &[u8] = b"the first jwt key, which is long enough for HS256";
 
 #[expect(clippy::disallowed_methods, reason = "the daemons live by the real clock")]
@@ -46,7 +46,7 @@ pub fn client(newest: Version) -> Result<Client> {
     Ok(Client::new(options(&signer(FIRST_KEY), newest)?)?)
 }
 
-/// For a user without any rights.
+/// Returns a client for a user without permissions.
 pub fn client_of_nobody() -> Result<Client> {
     let key = FIRST_KEY.to_vec().into();
     let signer = Signer::new("nobody", key, SignedDuration::from_mins(10), clock());
@@ -66,7 +66,7 @@ pub fn impatient(signer: &Arc<Signer>, limit: Duration) -> Result<Client> {
     })?)
 }
 
-/// Runs the future on a thread of its own that has moved into the cluster's network.
+/// Runs the future on a new thread in the cluster's network namespace.
 pub fn inside<F: Future<Output = Result<()>>>(slurm: &Slurm, work: impl FnOnce() -> F + Send) -> Result<()> {
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || -> Result<()> {
@@ -84,7 +84,7 @@ pub fn inside<F: Future<Output = Result<()>>>(slurm: &Slurm, work: impl FnOnce()
     })
 }
 
-/// The same with a cluster whose daemons are stopped and started in the middle.
+/// Like [`inside`], for tests that stop and start the daemons.
 pub fn inside_with<F: Future<Output = Result<()>>>(
     slurm: Slurm,
     work: impl FnOnce(Arc<Mutex<Slurm>>) -> F + Send + 'static,
@@ -103,7 +103,7 @@ pub fn inside_with<F: Future<Output = Result<()>>>(
     }
 }
 
-/// Does something to the daemons without holding up the calls that are under way.
+/// Changes the daemons without blocking the calls in progress.
 pub async fn meanwhile(
     slurm: &Arc<Mutex<Slurm>>,
     change: impl FnOnce(&mut Slurm) -> Result<()> + Send + 'static,
@@ -116,7 +116,7 @@ pub async fn meanwhile(
     .await?
 }
 
-/// Waits until the condition holds.
+/// Waits until the condition is true.
 pub async fn eventually<F: Future<Output = Result<bool>>>(
     what: &str,
     mut holds: impl FnMut() -> F,

@@ -1,5 +1,5 @@
-//! A way to slurmrestd that breaks on demand: whole requests go to the real daemon, and of its answers as much comes
-//! back as the test allows.
+//! A proxy for slurmrestd that cuts connections on demand: it forwards complete requests to the real daemon, and as
+//! much of the responses as the test allows.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where in an answer the way breaks.
+/// Where a response is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// Before its first byte.
@@ -22,22 +22,22 @@ pub enum Cut {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The first line of every request that slurmrestd was given.
+    /// The first line of every request that was forwarded.
     seen: Vec<String>,
-    /// Answers to requests that begin so are cut, this many times.
+    /// The prefix of requests whose responses are cut, where, and how many times.
     plan: Option<(String, Cut, usize)>,
 }
 
-/// A relay in front of slurmrestd, for as long as its runtime lives.
+/// A proxy in front of slurmrestd, which lives as long as its runtime.
 #[derive(Debug, Clone)]
 pub struct Relay {
-    /// Where it listens.
+    /// Its address.
     pub url: String,
     state: Arc<Mutex<State>>,
 }
 
 impl Relay {
-    /// Listens in the network that the calling thread is in, in front of this address.
+    /// Starts a proxy for this address in the calling thread's network.
     pub async fn start(to: &str) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let relay = Self {
@@ -62,12 +62,12 @@ impl Relay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cuts the next answers to requests whose first line begins so.
+    /// Cuts the next responses to requests whose first line starts with `line`.
     pub fn cut(&self, line: &str, at: Cut, times: usize) {
         self.state().plan = Some((line.to_owned(), at, times));
     }
 
-    /// How many requests whose first line begins so slurmrestd was given.
+    /// Returns the number of forwarded requests whose first line starts with `line`.
     pub fn count(&self, line: &str) -> usize {
         let state = self.state();
         state.seen.iter().filter(|seen| seen.starts_with(line)).count()
@@ -75,7 +75,7 @@ impl Relay {
 }
 
 impl State {
-    /// Takes note of a request, and says where its answer is cut, if it is.
+    /// Records a request and returns where to cut its response, if at all.
     fn note(&mut self, line: String) -> Option<Cut> {
         let cut = match &mut self.plan {
             Some((prefix, at, left)) if *left > 0 && line.starts_with(&**prefix) => {
@@ -89,7 +89,7 @@ impl State {
     }
 }
 
-/// Carries requests and answers of one connection until one side ends it or an answer is to be cut.
+/// Forwards the requests and responses of one connection until one side closes it or a response is cut.
 async fn carry(mut client: TcpStream, to: &str, state: &Mutex<State>) -> Result<()> {
     let mut server = TcpStream::connect(to).await.context("connect")?;
     while let Some((request, _)) = message(&mut client).await.context("a request")? {
@@ -118,7 +118,8 @@ async fn carry(mut client: TcpStream, to: &str, state: &Mutex<State>) -> Result<
     Ok(())
 }
 
-/// One whole message and the length of its head; `None` where the other side has ended.
+/// Reads one complete message and returns it with the length of its head; `None` if the other side closed the
+/// connection.
 async fn message(stream: &mut TcpStream) -> Result<Option<(Vec<u8>, usize)>> {
     let mut bytes = Vec::new();
     let mut wanted = None;
@@ -134,7 +135,7 @@ async fn message(stream: &mut TcpStream) -> Result<Option<(Vec<u8>, usize)>> {
     Ok(wanted.map(|(head, _)| (bytes, head)))
 }
 
-/// The lengths of a message's head and of the whole, once its head is there.
+/// Returns the length of a message's head and of the message, once the head is complete.
 fn length(bytes: &[u8]) -> Option<(usize, usize)> {
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(bytes.get(..head)?).to_ascii_lowercase();
