@@ -1,12 +1,13 @@
-//! Writes to Kubernetes that happen only when they change something.
+//! Writes to Kubernetes, skipped when they would change nothing.
 //!
-//! Children are written by server-side apply, built from nothing. A hash of what was applied is kept on the object, so a
-//! field that we stop sending is noticed; the fields that we do send are compared with the live object, so a foreign edit
-//! is noticed. The server may store a value in another form than it was sent in (`1000m` becomes `1`): what it made of
-//! our last apply is remembered, so that such a field does not look edited for ever.
+//! Child objects are built from scratch and written by server-side apply. An annotation stores a hash of the applied
+//! object, which detects fields that we no longer send; comparing the sent fields with the live object detects edits by
+//! others. The API server may normalize a value (`1000m` becomes `1`), so the result of our last apply is remembered and
+//! such a field does not look edited.
 
 use std::{collections::HashMap, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
+use keelson_api::well_known::annotation::APPLIED_HASH;
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
@@ -16,11 +17,10 @@ use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use crate::{Key, field_managers, metrics::Metrics, ownership};
 
-/// Where the hash of the last apply is kept.
-pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
@@ -33,18 +33,18 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    #[error("{verb} of {kind} {object} got no answer in {CALL_LIMIT:?}")]
+    #[error("{verb} of {kind} {object} timed out after {CALL_LIMIT:?}")]
     Timeout {
         verb: &'static str,
         kind: String,
         object: Key,
     },
     #[error(
-        "{kind} {object} exists and was not made by this operator, so it is left alone: delete or rename it, or give the object that \
-         needs this name another one"
+        "{kind} {object} already exists and is not managed by this operator: delete or rename it, or rename the \
+         object that needs this name"
     )]
     Foreign { kind: String, object: Key },
-    #[error("cannot represent {kind} {object} as JSON")]
+    #[error("failed to serialize {kind} {object}")]
     Encode {
         kind: String,
         object: Key,
@@ -54,7 +54,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The API server's answer, when it gave one.
+    /// Returns the API server's response, if there was one.
     pub fn status(&self) -> Option<&kube::core::Status> {
         match self {
             Self::Call { source, .. } => match source.as_ref() {
@@ -78,7 +78,7 @@ impl Error {
     }
 }
 
-/// A whole object as we want it, in the form in which it is sent.
+/// A complete desired object, in the form in which it is sent.
 #[derive(Clone)]
 pub struct Desired<K> {
     pub value: Value,
@@ -86,7 +86,7 @@ pub struct Desired<K> {
 }
 
 impl<K> fmt::Debug for Desired<K> {
-    /// Without the content of Secrets: what is debugged ends up in logs.
+    /// Omits the content of Secrets, because debug output ends up in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut value = self.value.clone();
         if value.get("kind").and_then(Value::as_str) == Some("Secret") {
@@ -101,7 +101,7 @@ impl<K> fmt::Debug for Desired<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> Desired<K> {
-    /// Takes the body of an object; version and kind are filled in.
+    /// Takes the body of an object and sets `apiVersion` and `kind`.
     pub fn new(mut value: Value) -> Self {
         if let Value::Object(fields) = &mut value {
             fields.insert("apiVersion".into(), json!(K::api_version(&())));
@@ -113,9 +113,18 @@ impl<K: Resource<DynamicType = ()>> Desired<K> {
         }
     }
 
-    /// Whether this is what the object was last brought to.
+    /// Reports whether the object was last written by an apply of this value.
     pub fn is_applied_to(&self, live: &impl ResourceExt) -> bool {
         live.annotations().get(APPLIED_HASH) == Some(&hash(&self.value))
+    }
+
+    /// Returns the fields of `live` that differ from this value, as paths. The server may have added others.
+    pub fn edited_fields<L: Serialize>(&self, live: &L) -> Vec<String> {
+        let mut edited = Vec::new();
+        if let Ok(live) = serde_json::to_value(live) {
+            differences("", &live, &self.value, &mut edited);
+        }
+        edited
     }
 
     pub fn key(&self) -> Key {
@@ -129,7 +138,7 @@ impl<K: Resource<DynamicType = ()>> Desired<K> {
     }
 }
 
-/// What an apply did.
+/// The result of an apply.
 #[derive(Debug)]
 pub enum Applied<K> {
     Unchanged,
@@ -138,7 +147,7 @@ pub enum Applied<K> {
 }
 
 impl<K> Applied<K> {
-    /// The object as the server now has it, if it was written.
+    /// Returns the object as stored by the server, if it was written.
     pub fn written(self) -> Option<K> {
         match self {
             Self::Unchanged => None,
@@ -147,20 +156,52 @@ impl<K> Applied<K> {
     }
 }
 
+/// How long a [`Memo`] is kept after its last use. Objects are compared more often than this as long as they exist; what
+/// is forgotten too early costs one write.
+const MEMO_LIFETIME: Duration = Duration::from_hours(24);
+
+/// Hashes of an object that the API server stored in a different form than was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Memo {
     desired: String,
     stored: String,
+    used: Instant,
 }
 
-/// Writes as one field manager.
+/// The memos by UID.
+#[derive(Debug, Default)]
+struct Memos(HashMap<String, Memo>);
+
+impl Memos {
+    /// Adds a memo and drops those of objects that are gone: the garbage collector deletes most of them.
+    fn insert(&mut self, uid: String, memo: Memo) {
+        self.0
+            .retain(|_, known| memo.used.duration_since(known.used) < MEMO_LIFETIME);
+        self.0.insert(uid, memo);
+    }
+
+    fn remove(&mut self, uid: &str) {
+        self.0.remove(uid);
+    }
+
+    /// Reports whether the object is stored as the API server stored it after the apply with this hash.
+    fn matches(&mut self, uid: &str, desired: &str, stored: &str, now: Instant) -> bool {
+        let Some(memo) = self.0.get_mut(uid) else {
+            return false;
+        };
+        memo.used = now;
+        memo.desired == desired && memo.stored == stored
+    }
+}
+
+/// Writes objects as one field manager.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
     manager: &'static str,
     metrics: Metrics,
-    memos: Arc<Mutex<HashMap<(String, &'static str), Memo>>>,
-    /// An owner of everything that is applied and has owners.
+    memos: Arc<Mutex<Memos>>,
+    /// An additional owner of every applied object that has owners.
     anchor: Option<Value>,
 }
 
@@ -183,7 +224,7 @@ impl Writer {
         }
     }
 
-    /// Applies what has owners with one more owner.
+    /// Returns a writer that adds `anchor` to the owners of every applied object that has owners.
     #[must_use]
     pub fn anchored(&self, anchor: Option<Value>) -> Self {
         Self {
@@ -208,14 +249,14 @@ impl Writer {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Brings the object to the desired form, unless `live` already has it or is on its way out.
+    /// Applies the object, unless `live` already matches it or is being deleted.
     pub async fn apply<K>(&self, desired: &Desired<K>, live: Option<&K>) -> Result<Applied<K>, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + Serialize + DeserializeOwned + fmt::Debug,
     {
         let key = desired.key();
-        // The anchor is not part of it: who asks whether an object is as it was built knows nothing of anchors.
+        // Hash without the anchor: `Desired::is_applied_to` compares with an object that has none.
         let hash = hash(&desired.value);
         let desired = Desired::<K>::new(self.with_anchor(desired));
         if let Some(live) = live {
@@ -245,11 +286,17 @@ impl Writer {
             .await?;
         if let Some(uid) = written.uid() {
             let stored = encode::<K>(&written, &key)?;
-            let memo = Memo {
-                stored: self::hash(&project(&desired.value, &stored)),
-                desired: hash,
-            };
-            self.memos.lock().insert((uid, self.manager), memo);
+            let mut memos = self.memos.lock();
+            if contains(&stored, &desired.value) {
+                memos.remove(&uid);
+            } else {
+                let memo = Memo {
+                    stored: self::hash(&project(&desired.value, &stored)),
+                    desired: hash,
+                    used: Instant::now(),
+                };
+                memos.insert(uid, memo);
+            }
         }
         tracing::info!(kind = %K::kind(&()), object = %key, created = live.is_none(), "applied");
         Ok(if live.is_none() {
@@ -259,8 +306,8 @@ impl Writer {
         })
     }
 
-    /// Sees to it that an object without our mark may be written to: it must be ours by another sign, or there must be none.
-    /// The fields of an operator that was here before us become ours, so that those that we do not send go away.
+    /// Checks that an object without our annotation does not exist or is ours by another sign. Moves the fields of the
+    /// previous operator to our field manager, so that the apply removes those that we do not send.
     async fn claim<K>(&self, desired: &Desired<K>) -> Result<(), Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -309,13 +356,12 @@ impl Writer {
         if contains(stored, desired) {
             return true;
         }
-        let memo = live
-            .uid()
-            .and_then(|uid| self.memos.lock().get(&(uid, self.manager)).cloned());
-        memo.is_some_and(|memo| memo.desired == hash && memo.stored == self::hash(&project(desired, stored)))
+        let stored = self::hash(&project(desired, stored));
+        live.uid()
+            .is_some_and(|uid| self.memos.lock().matches(&uid, hash, &stored, Instant::now()))
     }
 
-    /// Writes the status by apply unless it is already so. The whole status is ours.
+    /// Applies the status unless it is unchanged. The whole status belongs to this manager.
     pub async fn apply_status<K>(
         &self,
         live: &K,
@@ -344,13 +390,13 @@ impl Writer {
             .await
         {
             Ok(written) => Ok(Some(written)),
-            // Gone, or a successor under the same name: there is nobody left to tell.
+            // The object is gone, or a successor has its name: nothing to report to.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Creates an object; an object of that name is an error.
+    /// Creates an object; fails if the name is taken.
     pub async fn create<K>(&self, desired: &Desired<K>) -> Result<K, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -371,7 +417,7 @@ impl Writer {
             .await
     }
 
-    /// Changes an existing object by merge patch, only if it is still the one that was looked at.
+    /// Changes an object by merge patch, only if it still has the same UID.
     pub async fn merge<K>(&self, object: &K, patch: Value) -> Result<K, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -413,8 +459,8 @@ impl Writer {
         .await
     }
 
-    /// Adds or removes a finalizer, unless it is so already. Fails when the object has changed since it was read: the
-    /// list of finalizers is everybody's.
+    /// Adds or removes a finalizer if necessary. Fails when the object has changed since it was read: other writers
+    /// change the list of finalizers too.
     pub async fn finalizer<K>(&self, object: &K, name: &str, wanted: bool) -> Result<Option<K>, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -424,7 +470,7 @@ impl Writer {
         if finalizers.iter().any(|known| known == name) == wanted {
             return Ok(None);
         }
-        // The server takes no new finalizer once the object is on its way out.
+        // The server accepts no new finalizer on an object that is being deleted.
         if wanted && object.meta().deletion_timestamp.is_some() {
             return Ok(None);
         }
@@ -438,14 +484,13 @@ impl Writer {
         } });
         match self.merge(object, patch).await {
             Ok(written) => Ok(Some(written)),
-            // What could not be held must not get children; it is gone, and the next look sees that.
+            // Without the finalizer the object must not get children, so only a removal ignores that it is gone.
             Err(error) if error.is_not_found() && !wanted => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Deletes exactly the object that was looked at. One that is gone already, or was replaced or changed since, is
-    /// left alone: `Ok(false)`.
+    /// Deletes the object only as it was read. Returns `Ok(false)` if it is gone, or was replaced or changed since.
     pub async fn delete<K>(&self, object: &K) -> Result<bool, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -466,6 +511,9 @@ impl Writer {
             .await
         {
             Ok(_) => {
+                if let Some(uid) = object.uid() {
+                    self.memos.lock().remove(&uid);
+                }
                 tracing::info!(kind = %K::kind(&()), object = %key, "deleted");
                 Ok(true)
             }
@@ -521,7 +569,7 @@ fn encode<K: Resource<DynamicType = ()> + Serialize>(object: &K, key: &Key) -> R
     })
 }
 
-/// A short name for exactly this value; objects are hashed with sorted keys, as `serde_json` keeps them.
+/// Returns a short hash of the value; keys are sorted, as `serde_json` keeps them.
 pub fn hash(value: &Value) -> String {
     let digest = Sha256::digest(value.to_string().as_bytes());
     digest
@@ -534,7 +582,7 @@ pub fn hash(value: &Value) -> String {
         })
 }
 
-/// Whether every value that we want is there as we want it; the server may have added others.
+/// Reports whether `live` has every wanted value; the server may have added others.
 fn contains(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(name, wanted)| {
@@ -552,6 +600,28 @@ fn contains(live: &Value, wanted: &Value) -> bool {
     }
 }
 
+/// Adds the paths of wanted values that `live` does not have.
+fn differences(path: &str, live: &Value, wanted: &Value, found: &mut Vec<String>) {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            for (name, wanted) in wanted {
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                match live.get(name) {
+                    Some(live) => differences(&path, live, wanted, found),
+                    None if is_empty(wanted) => {}
+                    None => found.push(path),
+                }
+            }
+        }
+        (live, wanted) if contains(live, wanted) => {}
+        _ => found.push(path.to_owned()),
+    }
+}
+
 /// The server drops empty maps and lists.
 fn is_empty(value: &Value) -> bool {
     match value {
@@ -562,7 +632,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The live values at the places that the wanted object names.
+/// Returns the live values of the fields that `wanted` has.
 fn project(wanted: &Value, live: &Value) -> Value {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => wanted
@@ -620,6 +690,26 @@ mod tests {
     }
 
     #[test]
+    fn memos_of_objects_that_are_gone_are_dropped() {
+        let start = Instant::now();
+        let memo = |used| Memo {
+            desired: "d".into(),
+            stored: "s".into(),
+            used,
+        };
+        let mut memos = Memos::default();
+        memos.insert("gone".into(), memo(start));
+        memos.insert("kept".into(), memo(start));
+        let later = start + MEMO_LIFETIME / 2;
+        assert!(memos.matches("kept", "d", "s", later));
+        assert!(!memos.matches("kept", "d", "edited", later));
+        memos.insert("new".into(), memo(start + MEMO_LIFETIME));
+        let mut left: Vec<_> = memos.0.into_keys().collect();
+        left.sort();
+        assert_eq!(left, ["kept", "new"]);
+    }
+
+    #[test]
     fn what_is_debugged_shows_no_secret() {
         let secret = json!({ "metadata": { "name": "s" }, "data": { "k": "aHVudGVyMg==" }, "stringData": { "k": "hunter2" } });
         let text = format!("{:?}", Desired::<Secret>::new(secret));
@@ -632,7 +722,7 @@ mod tests {
         assert!(format!("{:?}", Desired::<ConfigMap>::new(map)).contains('v'));
     }
 
-    /// An API server (a fake one) that has this object, or none, and tells what it was asked.
+    /// A fake API server with this object, or none; also returns the log of request methods.
     fn fake_server(metadata: Option<Value>) -> (Writer, Arc<Mutex<Vec<String>>>) {
         use axum::{body::Body, http};
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -684,7 +774,7 @@ mod tests {
             |metadata: &Value| serde_json::from_value::<Service>(json!({ "metadata": metadata })).unwrap();
         let known = metadata.as_ref().map(object);
         let (writer, asked) = fake_server(metadata);
-        // Also where the cache does not know the object yet.
+        // Also without the live object, because the cache may not know it yet.
         let all = if known.as_ref().is_some_and(|known| known.annotations().is_empty()) {
             vec![None, known.as_ref()]
         } else {
@@ -696,7 +786,7 @@ mod tests {
             if writes.is_empty() {
                 let text = applied.unwrap_err().to_string();
                 assert!(
-                    text.starts_with("Service ns/grafana exists and was not made by this operator"),
+                    text.starts_with("Service ns/grafana already exists and is not managed by this operator"),
                     "{text}"
                 );
                 assert_eq!(*asked.lock(), ["GET"]);

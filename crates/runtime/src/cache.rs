@@ -1,9 +1,9 @@
-//! The objects of one kind as last seen, with indexes, filled by a watch and by the answers to our own writes.
+//! An indexed cache of one kind, filled by a watch and by the responses to our own writes.
 //!
-//! kube's reflector store has no indexes, drops objects that vanished during a relist without a word, and knows nothing
-//! of our own writes. This one reports every change with the old and the new object, so that whoever an object stopped
-//! concerning hears of it too. A change is a change, whoever brought it: the watch repeats our own writes later, when they
-//! are no news any more, so what they concern has to be told when they are stored.
+//! kube's reflector store has no indexes, does not report objects that disappeared during a relist, and does not see our
+//! own writes. This cache reports every change with the old and the new object, so that owners that an object no longer
+//! belongs to are triggered too. Our own writes are reported when they are stored: the watch event that follows is not a
+//! change any more.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -12,21 +12,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use keelson_api::well_known::annotation::LAST_APPLIED_CONFIGURATION;
 use kube::ResourceExt;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::Key;
 
-/// kubectl's copy of the whole object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// How long a deletion is remembered, so that a slow answer to a write of ours cannot bring the object back.
+/// How long a deletion is remembered, so that a late response to one of our writes cannot bring the object back.
 const TOMBSTONE_LIFETIME: Duration = Duration::from_mins(2);
 
-/// Values under which an object can be found again.
+/// Returns the values under which an index lists an object.
 pub type IndexFn<K> = fn(&K) -> Vec<String>;
 
-/// What happened to one object.
+/// A change of one object.
 #[derive(Debug)]
 pub struct Change<K> {
     pub old: Option<Arc<K>>,
@@ -34,13 +33,13 @@ pub struct Change<K> {
 }
 
 impl<K> Change<K> {
-    /// The sides of the change that exist: the object as it was and as it is.
+    /// Returns the old and the new object, as far as they exist.
     pub fn sides(&self) -> impl Iterator<Item = &Arc<K>> {
         self.old.iter().chain(self.new.iter())
     }
 }
 
-/// Decides whom a change concerns.
+/// A callback for changes.
 pub type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
 struct Index<K> {
@@ -55,11 +54,11 @@ struct Inner<K> {
     tombstones: HashMap<String, Instant>,
 }
 
-/// See the module's description.
+/// The objects of one kind; see the module documentation.
 pub struct Cache<K> {
     inner: RwLock<Inner<K>>,
     pending_lists: watch::Sender<usize>,
-    /// Takes away what nobody reads before an object is stored.
+    /// Removes fields that no code reads before an object is stored.
     prune: fn(&mut K),
     on_change: OnceLock<OnChange<K>>,
 }
@@ -100,14 +99,14 @@ impl<K: ResourceExt> Cache<K> {
         }
     }
 
-    /// Stores objects only after `prune` took away what nobody reads.
+    /// Applies `prune`, which removes fields that no code reads, before an object is stored.
     #[must_use]
     pub fn pruned(self, prune: fn(&mut K)) -> Self {
         Self { prune, ..self }
     }
 
-    /// Names who hears of changes. Only the first call counts: there is one list of whom a kind concerns.
-    pub fn tell(&self, on_change: impl Fn(&Change<K>) + Send + Sync + 'static) {
+    /// Sets the callback for changes. Only the first call takes effect.
+    pub fn subscribe(&self, on_change: impl Fn(&Change<K>) + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(on_change));
     }
 
@@ -115,7 +114,7 @@ impl<K: ResourceExt> Cache<K> {
         self.inner.read().objects.get(key).cloned()
     }
 
-    /// Every object, sorted by key.
+    /// Returns every object, sorted by key.
     pub fn all(&self) -> Vec<Arc<K>> {
         let inner = self.inner.read();
         let mut entries: Vec<_> = inner.objects.iter().collect();
@@ -126,7 +125,7 @@ impl<K: ResourceExt> Cache<K> {
             .collect()
     }
 
-    /// The objects that the index `name` files under `value`, sorted by key. An unknown index finds nothing.
+    /// Returns the objects that the index `name` lists under `value`, sorted by key; none for an unknown index.
     pub fn find(&self, name: &str, value: &str) -> Vec<Arc<K>> {
         let inner = self.inner.read();
         let keys = inner
@@ -149,11 +148,11 @@ impl<K: ResourceExt> Cache<K> {
         self.len() == 0
     }
 
-    /// Takes what a watch or the answer to a write says about an object, unless something newer is already known. True when
-    /// it was news.
+    /// Stores an object from a watch or from the response to a write, unless the cache has this version or a newer one.
+    /// Returns whether the cache changed.
     pub fn upsert(&self, mut object: K) -> bool {
         object.managed_fields_mut().clear();
-        object.annotations_mut().remove(LAST_APPLIED);
+        object.annotations_mut().remove(LAST_APPLIED_CONFIGURATION);
         (self.prune)(&mut object);
         self.report(self.store(object).as_ref())
     }
@@ -178,7 +177,7 @@ impl<K: ResourceExt> Cache<K> {
         Some(Change { old, new: Some(new) })
     }
 
-    /// Takes the news that an object is gone. A successor with the same name stays.
+    /// Removes a deleted object. A successor with the same name stays.
     pub fn remove(&self, object: &K) -> bool {
         self.report(self.forget(object).as_ref())
     }
@@ -229,7 +228,7 @@ impl<K: ResourceExt> Cache<K> {
             .collect()
     }
 
-    /// Called without the lock: whoever hears of a change looks into the cache.
+    /// Calls the callback. The caller must not hold the lock, because the callback reads the cache.
     fn report(&self, change: Option<&Change<K>>) -> bool {
         if let (Some(change), Some(on_change)) = (change, self.on_change.get()) {
             on_change(change);
@@ -237,7 +236,7 @@ impl<K: ResourceExt> Cache<K> {
         change.is_some()
     }
 
-    /// Announces a list that must complete before this cache is whole.
+    /// Adds a list that must complete before [`Cache::synced`] resolves.
     pub(crate) fn expect_list(&self) {
         self.pending_lists.send_modify(|pending| *pending += 1);
     }
@@ -247,7 +246,7 @@ impl<K: ResourceExt> Cache<K> {
             .send_modify(|pending| *pending = pending.saturating_sub(1));
     }
 
-    /// Takes the announcements of lists back: their watches have ended.
+    /// Cancels the expected lists, because their watches have ended.
     pub(crate) fn expect_no_list(&self) {
         self.pending_lists.send_replace(0);
     }
@@ -294,7 +293,7 @@ impl<K> Inner<K> {
     }
 }
 
-/// Resource versions are compared as numbers, which Kubernetes promises for one object of a built-in or custom kind.
+/// Compares resource versions as numbers, which Kubernetes guarantees for one object of a built-in or custom kind.
 fn is_newer<K: ResourceExt>(candidate: &K, known: &K) -> bool {
     let version = |object: &K| object.resource_version().and_then(|v| v.parse::<u64>().ok());
     match (version(candidate), version(known)) {
@@ -350,12 +349,12 @@ mod tests {
     }
 
     #[test]
-    fn our_own_write_is_told_once_and_before_the_watch_repeats_it() {
+    fn our_own_write_is_reported_once_and_before_the_watch_repeats_it() {
         let cache = Arc::new(cache().pruned(|pod| pod.spec = None));
-        let told: Arc<Mutex<Vec<(usize, bool)>>> = Arc::default();
-        let (sink, seen) = (Arc::clone(&told), Arc::downgrade(&cache));
-        cache.tell(move |change| {
-            // Whoever is told finds the new object already there, without what nobody reads.
+        let reported: Arc<Mutex<Vec<(usize, bool)>>> = Arc::default();
+        let (sink, seen) = (Arc::clone(&reported), Arc::downgrade(&cache));
+        cache.subscribe(move |change| {
+            // The callback finds the new object in the cache already, pruned.
             let known = seen.upgrade().unwrap().get(&Key::new("ns", "a")).unwrap();
             sink.lock().push((change.sides().count(), known.spec.is_none()));
         });
@@ -363,7 +362,7 @@ mod tests {
         assert!(cache.upsert(written.clone()));
         assert!(!cache.upsert(written));
         assert!(cache.upsert(pod("a", "1", 6, "n1")));
-        assert_eq!(*told.lock(), [(1, true), (2, true)]);
+        assert_eq!(*reported.lock(), [(1, true), (2, true)]);
     }
 
     #[test]
@@ -391,7 +390,7 @@ mod tests {
         cache.upsert(pod("b", "2", 6, "n1"));
         let gone: Arc<Mutex<Vec<bool>>> = Arc::default();
         let sink = Arc::clone(&gone);
-        cache.tell(move |change| sink.lock().push(change.new.is_none()));
+        cache.subscribe(move |change| sink.lock().push(change.new.is_none()));
         cache.retain_listed(Some("ns"), &HashSet::from([Key::new("ns", "b")]));
         assert_eq!(*gone.lock(), [true]);
         assert_eq!(cache.find("node", "n1").len(), 1);

@@ -11,19 +11,19 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot read the kubeconfig {path}")]
+    #[error("failed to read the kubeconfig {path}")]
     Kubeconfig {
         path: String,
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
-    #[error("no cluster to talk to: neither a kubeconfig nor a service account")]
+    #[error("no Kubernetes configuration found: neither a kubeconfig nor a service account")]
     Infer(#[source] Box<kube::config::InferConfigError>),
-    #[error("cannot build a Kubernetes client")]
+    #[error("failed to build a Kubernetes client")]
     Build(#[source] Box<kube::Error>),
 }
 
-/// Connects as the kubeconfig says, or as the environment does when none is named.
+/// Creates a client from the kubeconfig, or from the environment if none is given.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     let mut config = match kubeconfig {
         Some(path) => {
@@ -41,7 +41,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
             .map_err(|source| Error::Infer(Box::new(source)))?,
     };
     config.connect_timeout = Some(CONNECT_LIMIT);
-    // The default retries one call for minutes; the trigger queue and the watches' own back-off are better places to wait.
+    // The default retries one call for minutes; the work queue and the watches have their own backoff.
     config.default_retry = false;
     Client::try_from(config).map_err(|source| Error::Build(Box::new(source)))
 }

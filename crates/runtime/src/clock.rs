@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 
-/// A source of the current time that deciding code receives instead of asking the machine.
+/// A source of the current time. Code gets a clock passed in instead of reading the system clock.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -17,7 +17,7 @@ impl Clock {
         Self(Arc::new(Timestamp::now))
     }
 
-    /// A clock that stands still, for tests.
+    /// Returns a clock with a fixed time, for tests.
     pub fn fixed(at: Timestamp) -> Self {
         Self(Arc::new(move || at))
     }

@@ -1,7 +1,7 @@
-//! Contents of Secrets and `ConfigMap`s, fetched only when somebody refers to them.
+//! Contents of Secrets and `ConfigMap`s, read only when an object references them.
 //!
-//! The watch carries metadata only: a cluster's Secrets do not belong in our memory. A content is read once per resource
-//! version, so a change seen by the watch is a change seen by the next reader.
+//! The watch carries metadata only, so that the operator does not hold every Secret of the cluster in memory. Contents are
+//! read once per resource version: after the watch reports a change, the next read returns the new content.
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -19,18 +19,18 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot read {kind} {object}")]
+    #[error("failed to read {kind} {object}")]
     Read {
         kind: String,
         object: Key,
         #[source]
         source: Box<kube::Error>,
     },
-    #[error("no answer in {CALL_LIMIT:?} while reading {kind} {object}")]
+    #[error("timed out after {CALL_LIMIT:?} reading {kind} {object}")]
     Timeout { kind: String, object: Key },
 }
 
-/// Objects of one kind by reference.
+/// Reads objects of one kind and keeps what it has read.
 pub struct Contents<K> {
     client: Client,
     known: Arc<Cache<PartialObjectMeta<K>>>,
@@ -56,7 +56,7 @@ where
         }
     }
 
-    /// The object as of the version that the watch last reported, or newer; `None` when there is none.
+    /// Returns the object at the version that the watch last reported, or newer; `None` if it does not exist.
     pub async fn get(&self, key: &Key) -> Result<Option<Arc<K>>, Error> {
         let Some(known) = self.known.get(key) else {
             self.loaded.lock().remove(key);
@@ -69,7 +69,7 @@ where
         self.read(key).await
     }
 
-    /// The object as the API server has it now, whether the watch knows it or not.
+    /// Reads the object from the API server, even if the watch has not reported it.
     pub async fn read(&self, key: &Key) -> Result<Option<Arc<K>>, Error> {
         let api = Api::<K>::namespaced(self.client.clone(), &key.namespace);
         let kind = || K::kind(&()).into_owned();
@@ -96,14 +96,14 @@ where
         Ok(Some(object))
     }
 
-    /// Remembers an object that we have just written.
+    /// Stores an object that we have just written.
     pub fn put(&self, object: &K) {
         let key = Key::of(object);
         self.known.upsert(object.meta().clone().into_response_partial());
         self.loaded.lock().insert(key, Arc::new(object.clone()));
     }
 
-    /// What the watch knows about the object without its content.
+    /// Returns the object's metadata as the watch last reported it.
     pub fn metadata(&self, key: &Key) -> Option<Arc<PartialObjectMeta<K>>> {
         self.known.get(key)
     }

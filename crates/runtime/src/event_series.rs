@@ -1,4 +1,4 @@
-//! What was said of which object, how often, and when to tell of it again. Pure.
+//! Deduplication of events: counts repeated messages per object and decides when to update the Event. Pure.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::time::Instant;
 
-/// A sentence that comes again is told of after this long, and then after pauses twice as long each.
+/// A repeated message is sent after this long; the interval doubles with each update.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_mins(30);
-/// One that was not heard for so long has come to its end: should it come again, it is news.
+/// A series ends when its message has not been repeated for this long; the next one is sent as a new Event.
 const OVER: Duration = Duration::from_mins(10);
 
-/// A sentence about an object.
+/// A message about an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Message {
     pub uid: String,
@@ -20,98 +20,101 @@ pub(crate) struct Message {
     pub note: String,
 }
 
-/// What one Event tells.
+/// The content of one Event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EventState {
     pub about: ObjectReference,
     /// Normal or Warning.
     pub kind: &'static str,
-    /// How often it was heard, and when last.
+    /// How often the message was recorded, and when last.
     pub count: i32,
     pub last: Timestamp,
-    /// The Event that tells of it, where there is one.
+    /// Name of the published Event, if any.
     pub event: Option<String>,
 }
 
 #[derive(Debug)]
 struct Series {
-    telling: EventState,
-    told: i32,
-    heard: Instant,
+    state: EventState,
+    published_count: i32,
+    last_seen: Instant,
     next: Instant,
     pause: Duration,
 }
 
-/// All that was said of late.
+/// The recent messages.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct EventLog {
     series: HashMap<Message, Series>,
 }
 
-impl Ledger {
-    pub fn record(&mut self, said: Message, about: ObjectReference, kind: &'static str, last: Timestamp) {
+impl EventLog {
+    pub fn record(&mut self, message: Message, about: ObjectReference, kind: &'static str, last: Timestamp) {
         let now = Instant::now();
-        let series = self.series.entry(said).or_insert_with(|| Series {
-            telling: EventState {
+        let series = self.series.entry(message).or_insert_with(|| Series {
+            state: EventState {
                 about,
                 kind,
                 count: 0,
                 last,
                 event: None,
             },
-            told: 0,
-            heard: now,
+            published_count: 0,
+            last_seen: now,
             next: now,
             pause: FIRST_PAUSE,
         });
-        series.telling.count = series.telling.count.saturating_add(1);
-        series.telling.last = last;
-        series.heard = now;
+        series.state.count = series.state.count.saturating_add(1);
+        series.state.last = last;
+        series.last_seen = now;
     }
 
-    /// When there is something to tell or to forget.
-    pub fn wakes(&self) -> Option<Instant> {
-        self.series.values().map(Series::wakes).min()
+    /// Returns when [`EventLog::due`] has a message to send or a series to drop.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.series.values().map(Series::next_due).min()
     }
 
-    /// What is to be told now. What has come to its end is forgotten.
+    /// Returns the messages to send now, and drops the series that have ended.
     pub fn due(&mut self) -> Vec<(Message, EventState)> {
         let now = Instant::now();
         self.series
-            .retain(|_, series| series.is_untold() || series.wakes() > now);
-        let due = self.series.iter_mut().filter(|(_, series)| series.wakes() <= now);
-        due.map(|(said, series)| {
-            series.told = series.telling.count;
+            .retain(|_, series| series.is_unpublished() || series.next_due() > now);
+        let due = self
+            .series
+            .iter_mut()
+            .filter(|(_, series)| series.next_due() <= now);
+        due.map(|(message, series)| {
+            series.published_count = series.state.count;
             series.next = now + series.pause;
             series.pause = (series.pause * 2).min(LONGEST_PAUSE);
-            (said.clone(), series.telling.clone())
+            (message.clone(), series.state.clone())
         })
         .collect()
     }
 
-    /// The Event that tells of it from now on. One that was made anew starts to count anew.
-    pub fn published_as(&mut self, said: &Message, event: String) {
-        if let Some(series) = self.series.get_mut(said) {
-            let telling = &mut series.telling;
-            if telling.event.as_ref().is_some_and(|known| *known != event) {
-                telling.count -= series.told - 1;
-                series.told = 1;
+    /// Records the name of the message's Event. The count of a recreated Event starts again at one.
+    pub fn published_as(&mut self, message: &Message, event: String) {
+        if let Some(series) = self.series.get_mut(message) {
+            let state = &mut series.state;
+            if state.event.as_ref().is_some_and(|known| *known != event) {
+                state.count -= series.published_count - 1;
+                series.published_count = 1;
             }
-            telling.event = Some(event);
+            state.event = Some(event);
         }
     }
 }
 
 impl Series {
-    fn is_untold(&self) -> bool {
-        self.telling.count > self.told
+    fn is_unpublished(&self) -> bool {
+        self.state.count > self.published_count
     }
 
-    fn wakes(&self) -> Instant {
-        if self.is_untold() {
+    fn next_due(&self) -> Instant {
+        if self.is_unpublished() {
             self.next
         } else {
-            self.heard + OVER
+            self.last_seen + OVER
         }
     }
 }
@@ -120,78 +123,78 @@ impl Series {
 mod tests {
     use super::*;
 
-    fn say(ledger: &mut Ledger, note: &str) -> Message {
-        let said = Message {
+    fn record(log: &mut EventLog, note: &str) -> Message {
+        let message = Message {
             uid: "u".into(),
             reason: "R",
             note: note.into(),
         };
-        ledger.record(
-            said.clone(),
+        log.record(
+            message.clone(),
             ObjectReference::default(),
             "Normal",
             Timestamp::UNIX_EPOCH,
         );
-        said
+        message
     }
 
     fn counts(due: &[(Message, EventState)]) -> Vec<i32> {
-        due.iter().map(|(_, telling)| telling.count).collect()
+        due.iter().map(|(_, state)| state.count).collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_new_is_told_at_once_and_what_comes_again_less_and_less_often() {
-        let mut ledger = Ledger::default();
-        let mut told = vec![];
+    async fn a_new_message_is_sent_at_once_and_a_repeated_one_less_and_less_often() {
+        let mut log = EventLog::default();
+        let mut sent = vec![];
         for second in 0..60 {
-            say(&mut ledger, "a");
-            told.extend(ledger.due().iter().map(|(_, telling)| (second, telling.count)));
+            record(&mut log, "a");
+            sent.extend(log.due().iter().map(|(_, state)| (second, state.count)));
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        assert_eq!(told, [(0, 1), (5, 6), (15, 16), (35, 36)]);
-        say(&mut ledger, "b");
-        assert_eq!(counts(&ledger.due()), [1], "another sentence does not wait");
+        assert_eq!(sent, [(0, 1), (5, 6), (15, 16), (35, 36)]);
+        record(&mut log, "b");
+        assert_eq!(counts(&log.due()), [1], "another message does not wait");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_time_is_told_even_if_it_never_comes_again() {
-        let mut ledger = Ledger::default();
-        say(&mut ledger, "a");
-        ledger.due();
-        say(&mut ledger, "a");
-        assert_eq!(ledger.due(), []);
-        tokio::time::sleep_until(ledger.wakes().unwrap()).await;
-        assert_eq!(counts(&ledger.due()), [2]);
+    async fn the_last_repetition_is_sent_even_if_no_other_follows() {
+        let mut log = EventLog::default();
+        record(&mut log, "a");
+        log.due();
+        record(&mut log, "a");
+        assert_eq!(log.due(), []);
+        tokio::time::sleep_until(log.next_due().unwrap()).await;
+        assert_eq!(counts(&log.due()), [2]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_long_silence_it_is_news_again() {
-        let mut ledger = Ledger::default();
-        let said = say(&mut ledger, "a");
-        ledger.due();
-        ledger.published_as(&said, "event".into());
-        tokio::time::sleep_until(ledger.wakes().unwrap()).await;
-        assert_eq!(ledger.due(), []);
-        assert_eq!(ledger.wakes(), None, "nothing is remembered");
-        say(&mut ledger, "a");
-        let due = ledger.due();
+    async fn after_a_long_pause_a_message_starts_a_new_series() {
+        let mut log = EventLog::default();
+        let message = record(&mut log, "a");
+        log.due();
+        log.published_as(&message, "event".into());
+        tokio::time::sleep_until(log.next_due().unwrap()).await;
+        assert_eq!(log.due(), []);
+        assert_eq!(log.next_due(), None, "nothing is remembered");
+        record(&mut log, "a");
+        let due = log.due();
         assert_eq!((due[0].1.count, &due[0].1.event), (1, &None));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_event_that_was_made_anew_counts_anew() {
-        let mut ledger = Ledger::default();
-        let said = say(&mut ledger, "a");
-        ledger.due();
-        ledger.published_as(&said, "first".into());
+    async fn a_recreated_event_is_counted_from_one() {
+        let mut log = EventLog::default();
+        let message = record(&mut log, "a");
+        log.due();
+        log.published_as(&message, "first".into());
         for _ in 0..3 {
-            say(&mut ledger, "a");
+            record(&mut log, "a");
         }
         tokio::time::advance(FIRST_PAUSE).await;
-        assert_eq!(counts(&ledger.due()), [4]);
-        say(&mut ledger, "a");
-        ledger.published_as(&said, "second".into());
+        assert_eq!(counts(&log.due()), [4]);
+        record(&mut log, "a");
+        log.published_as(&message, "second".into());
         tokio::time::advance(FIRST_PAUSE * 2).await;
-        assert_eq!(counts(&ledger.due()), [2]);
+        assert_eq!(counts(&log.due()), [2]);
     }
 }

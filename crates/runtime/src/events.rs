@@ -1,8 +1,11 @@
-//! Events that tell a person something new.
+//! Sends Kubernetes Events.
 //!
-//! A sentence about an object is told at once. When a reconcile comes to the same conclusion again, or the same thing
-//! happens once more, the Event that told of it gets a count and a later time, as those of Kubernetes itself do, and that
-//! less and less often (`series`). Sending never delays or fails a reconcile.
+//! A new message is sent immediately. A repeated message updates the count and time of its Event (`series`), as
+//! Kubernetes components do, at growing intervals. Sending never delays or fails a reconcile.
+//!
+//! We do not use kube's `Recorder` (as of kube-runtime 5.0), for four reasons. It takes two messages with the same reason
+//! for repetitions, and then shows only the first. It writes to the API server for every repetition. The caller waits for
+//! the write and has to handle its errors. And it does not shorten a note that the API server would reject.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -19,26 +22,32 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
-    event_series::{EventState, Ledger, Message},
+    event_series::{EventLog, EventState, Message},
     metrics::Metrics,
     run::chain,
 };
 
 const BUFFER: usize = 1_024;
 
-/// Something to tell: of which object, whether Normal or Warning, and when.
-type Sentence = (Message, ObjectReference, &'static str, Timestamp);
+/// A message to send, with its object, its type (Normal or Warning) and its time.
+#[derive(Debug)]
+struct Outgoing {
+    message: Message,
+    about: ObjectReference,
+    kind: &'static str,
+    at: Timestamp,
+}
 
 /// Sends events; clone freely.
 #[derive(Debug, Clone)]
 pub struct Events {
-    outgoing: mpsc::Sender<Sentence>,
+    outgoing: mpsc::Sender<Outgoing>,
     clock: Clock,
     metrics: Metrics,
 }
 
 impl Events {
-    /// One per process: it counts what is said again.
+    /// Starts sending. A process must start only one, because it counts repeated messages.
     pub fn start(
         client: Client,
         controller: &str,
@@ -47,7 +56,7 @@ impl Events {
         tasks: &TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        let teller = Teller {
+        let publisher = Publisher {
             client,
             controller: controller.to_owned(),
             instance: instance.to_owned(),
@@ -55,7 +64,7 @@ impl Events {
         let (outgoing, incoming) = mpsc::channel(BUFFER);
         tasks.spawn(async move {
             tokio::select! {
-                () = teller.run(incoming) => {}
+                () = publisher.run(incoming) => {}
                 () = stop.cancelled() => {}
             }
         });
@@ -82,53 +91,55 @@ impl Events {
         note: String,
     ) {
         let about = about.object_ref(&());
-        let said = Message {
+        let message = Message {
             uid: about.uid.clone().unwrap_or_default(),
             reason,
             note: truncated(note),
         };
-        if self
-            .outgoing
-            .try_send((said, about, kind, self.clock.now()))
-            .is_err()
-        {
+        let outgoing = Outgoing {
+            message,
+            about,
+            kind,
+            at: self.clock.now(),
+        };
+        if self.outgoing.try_send(outgoing).is_err() {
             self.metrics.events_dropped.inc();
         }
     }
 }
 
-/// Has the API server know what is said.
-struct Teller {
+/// Writes the Events to the API server.
+struct Publisher {
     client: Client,
     controller: String,
     instance: String,
 }
 
-impl Teller {
-    async fn run(self, mut incoming: mpsc::Receiver<Sentence>) {
-        let mut ledger = Ledger::default();
+impl Publisher {
+    async fn run(self, mut incoming: mpsc::Receiver<Outgoing>) {
+        let mut log = EventLog::default();
         loop {
-            let wakes = async {
-                match ledger.wakes() {
+            let due = async {
+                match log.next_due() {
                     Some(at) => sleep_until(at).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                heard = incoming.recv() => {
-                    let Some((said, about, kind, at)) = heard else { return };
-                    ledger.record(said, about, kind, at);
+                received = incoming.recv() => {
+                    let Some(Outgoing { message, about, kind, at }) = received else { return };
+                    log.record(message, about, kind, at);
                 }
-                () = wakes => {}
+                () = due => {}
             }
-            for (said, telling) in ledger.due() {
-                match self.tell(&said, &telling).await {
-                    Ok(event) => ledger.published_as(&said, event),
+            for (message, state) in log.due() {
+                match self.publish(&message, &state).await {
+                    Ok(event) => log.published_as(&message, event),
                     Err(error) => {
                         tracing::warn!(
-                            reason = said.reason,
+                            reason = message.reason,
                             error = chain(&error),
-                            "cannot send an event"
+                            "failed to send an event"
                         );
                     }
                 }
@@ -136,12 +147,12 @@ impl Teller {
         }
     }
 
-    /// The name of the Event that tells of it now.
-    async fn tell(&self, said: &Message, telling: &EventState) -> Result<String, kube::Error> {
-        let namespace = telling.about.namespace.as_deref().unwrap_or("default");
+    /// Updates or creates the Event of a message and returns its name.
+    async fn publish(&self, message: &Message, state: &EventState) -> Result<String, kube::Error> {
+        let namespace = state.about.namespace.as_deref().unwrap_or("default");
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        if let Some(name) = &telling.event {
-            let series = json!({ "count": telling.count, "lastObservedTime": MicroTime(telling.last) });
+        if let Some(name) = &state.event {
+            let series = json!({ "count": state.count, "lastObservedTime": MicroTime(state.last) });
             let patch = Patch::Merge(json!({ "series": series }));
             match events.patch(name, &PatchParams::default(), &patch).await {
                 Ok(_) => return Ok(name.clone()),
@@ -150,26 +161,26 @@ impl Teller {
                 Err(error) => return Err(error),
             }
         }
-        let event = self.build(said, telling);
+        let event = self.build(message, state);
         events.create(&PostParams::default(), &event).await?;
         Ok(event.metadata.name.unwrap_or_default())
     }
 
-    fn build(&self, said: &Message, telling: &EventState) -> Event {
-        let about = telling.about.clone();
+    fn build(&self, message: &Message, state: &EventState) -> Event {
+        let about = state.about.clone();
         let object = about.name.as_deref().unwrap_or(&self.controller);
         Event {
             metadata: ObjectMeta {
-                // As Kubernetes' own are called.
-                name: Some(format!("{object}.{:x}", telling.last.as_nanosecond())),
+                // Kubernetes components name their Events the same way.
+                name: Some(format!("{object}.{:x}", state.last.as_nanosecond())),
                 namespace: about.namespace.clone(),
                 ..ObjectMeta::default()
             },
             action: Some("Reconcile".to_owned()),
-            reason: Some(said.reason.to_owned()),
-            note: Some(said.note.clone()),
-            type_: Some(telling.kind.to_owned()),
-            event_time: Some(MicroTime(telling.last)),
+            reason: Some(message.reason.to_owned()),
+            note: Some(message.note.clone()),
+            type_: Some(state.kind.to_owned()),
+            event_time: Some(MicroTime(state.last)),
             reporting_controller: Some(self.controller.clone()),
             reporting_instance: Some(self.instance.clone()),
             regarding: Some(about),
@@ -178,7 +189,7 @@ impl Teller {
     }
 }
 
-/// The API server refuses notes of more than 1,024 bytes.
+/// Truncates a note: the API server rejects more than 1,024 bytes.
 fn truncated(mut note: String) -> String {
     const LONGEST: usize = 1_020;
     if note.len() > LONGEST {

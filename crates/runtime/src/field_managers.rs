@@ -1,23 +1,23 @@
-//! Taking over what another operator wrote. Pure.
+//! Migration of managed fields from the previous operator. Pure.
 //!
-//! Server-side apply removes a field only from the manager that applied it before. What the former operator sent by
-//! update would therefore stay for ever, such as a selector that only it kept true. Its entries are made ours first.
+//! Server-side apply removes a field only if the same manager applied it before. Fields that the previous operator wrote
+//! by update, such as a selector, would therefore stay forever. This module moves its entries to our field manager.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::Value;
 
-/// The name under which the former operator's program writes.
+/// The field manager of the previous operator.
 const FORMER: &str = "manager";
 const APPLY: &str = "Apply";
 
-/// Whether this is what the former operator wrote of an object itself.
+/// Reports whether the previous operator wrote this entry by update, to the object itself and not to a subresource.
 pub fn is_former(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(FORMER)
         && entry.operation.as_deref() != Some(APPLY)
         && entry.subresource.as_deref().unwrap_or_default().is_empty()
 }
 
-/// The entries as they are to be, when there is anything of the former operator's in them.
+/// Returns the entries with the previous operator's fields moved to `manager`, or `None` if it has no entries.
 pub fn migrated(entries: &[ManagedFieldsEntry], manager: &str) -> Option<Vec<ManagedFieldsEntry>> {
     let (former, mut rest): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(is_former);
     let newest = former.last()?.clone();
@@ -44,7 +44,7 @@ pub fn migrated(entries: &[ManagedFieldsEntry], manager: &str) -> Option<Vec<Man
     Some(rest)
 }
 
-/// Both sets of fields: each is a tree of objects whose keys are what counts.
+/// Merges two sets of fields: trees of objects in which only the keys matter.
 fn united(left: Value, right: Value) -> Value {
     match (left, right) {
         (Value::Object(mut left), Value::Object(right)) => {

@@ -1,7 +1,7 @@
-//! Whether this process is worth sending traffic and trust to.
+//! Readiness of the process.
 //!
-//! A watch is healthy when it has listed once and is not in a run of errors. An operator whose watch has silently died
-//! decides on old facts while its probes stay green; that must show.
+//! A watch is healthy once it has listed and while it is not failing repeatedly. An operator with a dead watch acts on
+//! stale data, so a failing watch must make the readiness probe fail.
 
 use std::{
     collections::BTreeMap,
@@ -11,15 +11,16 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// A watch that has been failing for this long makes the process not ready: short breaks are ordinary.
+/// The process is not ready once a watch has been failing for this long; short failures are normal.
 const TOLERATED: Duration = Duration::from_secs(20);
-/// A quiet watch emits nothing after it recovered; retries come at least this often, so silence beyond it is recovery.
+/// A failing watch retries at least this often. Without an error for this long it has recovered, even if it emitted no
+/// event since.
 const RETRY_HORIZON: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Default)]
 struct WatchState {
     listed: bool,
-    /// Whether the process does without it until it has listed once.
+    /// Whether the process may be ready before this watch has listed once.
     dispensable: bool,
     failing: Option<Failing>,
 }
@@ -31,7 +32,7 @@ struct Failing {
     message: String,
 }
 
-/// What every watch last reported.
+/// The last reported state of every watch.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
     watches: Arc<Mutex<BTreeMap<String, WatchState>>>,
@@ -60,14 +61,14 @@ impl Health {
         }
     }
 
-    /// Forgets the watches of a kind that is not watched any more, in whatever namespaces.
+    /// Removes the watches of a kind that is no longer watched, in all namespaces.
     pub(crate) fn forget(&self, kind: &str) {
         let in_namespace = format!("{kind} in ");
         let of_kind = |name: &str| name == kind || name.starts_with(&in_namespace);
         self.watches.lock().retain(|name, _| !of_kind(name));
     }
 
-    /// Why the process is not ready, one sentence each; empty when it is.
+    /// Returns the reasons why the process is not ready; empty when it is ready.
     pub fn complaints(&self) -> Vec<String> {
         self.complaints_at(Instant::now())
     }
@@ -91,7 +92,7 @@ impl Health {
     }
 }
 
-/// The reporting end of one watch.
+/// Reports the state of one watch to [`Health`].
 #[derive(Debug, Clone)]
 pub struct WatchHealth {
     health: Health,
@@ -113,7 +114,7 @@ impl WatchHealth {
     pub(crate) fn failed(&self, message: String) {
         let now = Instant::now();
         self.update(|state| {
-            // An error after a long silence starts a new run: the watch was fine in between.
+            // An error after a long silence starts a new failure: the watch had recovered in between.
             let since = state
                 .failing
                 .as_ref()

@@ -1,8 +1,8 @@
-//! One leader at a time, by a Lease, in the protocol of Kubernetes' own components.
+//! Leader election with a Lease, compatible with client-go.
 //!
-//! A holder is taken for dead when its Lease has not *changed* for a lease duration as measured here; times written into
-//! it by other machines are never compared with our clock. Losing the Lease is final: the process must end, because
-//! work it has begun cannot be recalled.
+//! A Lease has expired when it has not *changed* for a lease duration, measured locally; timestamps written by other
+//! machines are never compared with our clock. Losing the Lease is final: the process must exit, because work in progress
+//! cannot be undone.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Clock, run::chain};
 
-/// How long things take; the defaults are those of client-go.
+/// Durations of the election; the defaults are those of client-go.
 #[derive(Debug, Clone, Copy)]
 pub struct Timings {
     pub lease: Duration,
-    /// A leader that could not renew for this long has lost.
+    /// A leader that could not renew for this long has lost the Lease.
     pub renew_deadline: Duration,
     pub retry: Duration,
 }
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Election {
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
     Create,
-    /// Ours already.
+    /// Already ours.
     Renew,
     /// Free, released or expired.
     Take,
@@ -119,9 +119,13 @@ impl Election {
                 Ok(Ok(true)) => return,
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = self.name, error = chain(&error), "cannot use the lease");
+                    tracing::warn!(
+                        lease = self.name,
+                        error = chain(&error),
+                        "failed to acquire the lease"
+                    );
                 }
-                Err(_) => tracing::warn!(lease = self.name, "no answer about the lease"),
+                Err(_) => tracing::warn!(lease = self.name, "timed out acquiring the lease"),
             }
             sleep(self.timings.retry).await;
         }
@@ -136,22 +140,26 @@ impl Election {
             match timeout(left, self.attempt()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
                 Ok(Ok(false)) => {
-                    tracing::error!(lease = self.name, "somebody else took the lease");
+                    tracing::error!(lease = self.name, "lost the lease to another replica");
                     return;
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = self.name, error = chain(&error), "cannot renew the lease");
+                    tracing::warn!(
+                        lease = self.name,
+                        error = chain(&error),
+                        "failed to renew the lease"
+                    );
                 }
                 Err(_) => {}
             }
             if renewed.elapsed() >= self.timings.renew_deadline {
-                tracing::error!(lease = self.name, "the lease could not be renewed in time");
+                tracing::error!(lease = self.name, "failed to renew the lease in time");
                 return;
             }
         }
     }
 
-    /// Gives the Lease back, so that another replica need not wait for it to expire.
+    /// Releases the Lease, so that another replica need not wait for it to expire.
     pub async fn release(&mut self) {
         let Some((lease, _)) = &self.observed else { return };
         let mut lease = lease.clone();
@@ -171,9 +179,9 @@ impl Election {
             Ok(Err(error)) => tracing::warn!(
                 lease = self.name,
                 error = chain(&error),
-                "cannot release the lease"
+                "failed to release the lease"
             ),
-            Err(_) => tracing::warn!(lease = self.name, "no answer while releasing the lease"),
+            Err(_) => tracing::warn!(lease = self.name, "timed out releasing the lease"),
         }
     }
 
@@ -208,7 +216,7 @@ impl Election {
                 self.observed = Some((lease, Instant::now()));
                 Ok(true)
             }
-            // Another candidate was faster, or our own earlier write did arrive: look again.
+            // Another candidate was faster, or our own earlier write did arrive: the next attempt reads the Lease.
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 Ok(self.leads())
             }

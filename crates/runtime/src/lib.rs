@@ -1,8 +1,9 @@
-//! A thin layer over kube: one watch per kind feeding indexed caches, a trigger queue with back-off and deadlines,
-//! leader election, health, metrics, events, and writes that cost nothing when nothing changed.
+//! The controller runtime, a thin layer over kube: one watch per kind that fills an indexed cache, a work queue with
+//! backoff and deadlines, leader election, health, metrics, events, and writes that are skipped when nothing changed.
 //!
-//! Nothing here knows what a NodeSet is. The controllers say what to watch, whom a change concerns and what to do;
-//! this crate makes sure that it happens once at a time, soon, again after a failure, and only on the leader.
+//! This crate must not know any custom resource. Controllers define what to watch, which objects a change affects and how
+//! to reconcile them; the runtime runs each object's reconcile one at a time, retries failures, and runs only on the
+//! leader.
 
 pub mod apply;
 pub mod cache;
@@ -18,7 +19,7 @@ pub mod key;
 pub mod leader;
 pub mod metrics;
 pub mod optional_kind;
-mod ownership;
+pub mod ownership;
 pub mod queue;
 pub mod run;
 pub mod watch;
@@ -27,4 +28,4 @@ pub use cache::{Cache, Change};
 pub use clock::Clock;
 pub use key::Key;
 pub use queue::Queue;
-pub use run::{ReconcileError, Requeue, Retry};
+pub use run::{ReconcileError, Requeue};

@@ -72,15 +72,15 @@ impl Default for Metrics {
             );
             registry.register(
                 "reconcile_seconds",
-                "Time that a reconcile took",
+                "Duration of reconciles",
                 metrics.reconcile_seconds.clone(),
             );
             registry.register(
                 "queue_depth",
-                "Objects waiting to be looked at",
+                "Objects queued for reconciliation",
                 metrics.queue_depth.clone(),
             );
-            registry.register("watch_errors", "Watches that broke", metrics.watch_errors.clone());
+            registry.register("watch_errors", "Failed watches", metrics.watch_errors.clone());
             registry.register(
                 "kubernetes_writes",
                 "Write calls to the API server",
@@ -88,17 +88,21 @@ impl Default for Metrics {
             );
             registry.register(
                 "events_dropped",
-                "Events not sent because too many others wait to be sent",
+                "Events dropped because the buffer was full",
                 metrics.events_dropped.clone(),
             );
-            registry.register("leading", "1 while this replica leads", metrics.leading.clone());
+            registry.register(
+                "leading",
+                "1 if this replica is the leader",
+                metrics.leading.clone(),
+            );
         });
         metrics
     }
 }
 
 impl Metrics {
-    /// Adds metrics of a controller to what `/metrics` shows.
+    /// Adds metrics of a controller to `/metrics`.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry.lock());
     }

@@ -1,8 +1,7 @@
-//! A kind that need not be installed: found by discovery, and watched for as long as it is there.
+//! Optional kinds, such as third-party CRDs: discovered at runtime and watched while installed.
 //!
-//! A watch of a kind that does not exist fails for ever and would make the process not ready. So the API server is asked
-//! every few seconds whether it serves the kind: every account may ask that, and a CRD that is installed later needs no
-//! restart.
+//! A watch of a missing kind would fail forever and keep the process not ready. The operator therefore polls API
+//! discovery, which every account may read, so that a CRD installed later needs no restart.
 
 use std::{collections::HashSet, fmt, fmt::Debug, sync::Arc, sync::OnceLock, time::Duration};
 
@@ -13,21 +12,22 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{Cache, run::chain, watch::Watches};
 
-/// Shorter than a failing watch is tolerated for: that of a kind that was removed ends before anybody complains of it.
+/// Shorter than the time for which a failing watch is tolerated, so that the watch of a removed kind ends before it
+/// makes the process not ready.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Whether the API server serves a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Installed {
-    /// Nobody has answered yet, or its objects have not been listed yet.
+    /// Discovery has not succeeded yet, or the objects have not been listed yet.
     #[default]
     Unknown,
     No,
     Yes,
 }
 
-/// The objects of a kind that may be missing, and whether it is.
+/// The objects of a kind that may be missing, and whether it is installed.
 pub struct Optional<K> {
     pub cache: Arc<Cache<K>>,
     installed: RwLock<Installed>,
@@ -57,8 +57,8 @@ impl<K> Optional<K> {
         *self.installed.read()
     }
 
-    /// Names who hears that the kind was installed or removed. Only the first call counts.
-    pub fn tell(&self, on_change: impl Fn() + Send + Sync + 'static) {
+    /// Sets the callback for installation and removal of the kind. Only the first call takes effect.
+    pub fn subscribe(&self, on_change: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(on_change));
     }
 
@@ -91,7 +91,7 @@ impl Watches {
                 tokio::select! {
                     () = watches.stop.cancelled() => break,
                     () = tokio::time::sleep(ASK_EVERY) => {}
-                    // Only with the list is it known what there is: an object could not be removed before.
+                    // Before the first list, existing objects are not in the cache and could not be removed.
                     () = kind.cache.synced(), if listing => kind.set(Installed::Yes),
                 }
             }
@@ -102,7 +102,7 @@ impl Watches {
     }
 }
 
-/// The watch of a kind that is there.
+/// The running watch of an installed kind.
 struct Running {
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -116,7 +116,7 @@ impl Running {
     }
 }
 
-/// Starts or ends the watch by what was answered. Without an answer all stays as it is.
+/// Starts or stops the watch according to discovery. Does nothing if discovery failed.
 async fn follow<K>(
     watches: &Watches,
     config: &watcher::Config,
@@ -138,13 +138,13 @@ async fn follow<K>(
                 stop: started.stop.clone(),
                 ..watches.clone()
             };
-            tracing::info!(kind = %K::kind(&()), "the kind is installed, watching it");
+            tracing::info!(kind = %K::kind(&()), "CRD installed, starting watch");
             within.tolerant(config, &kind.cache);
             *running = Some(started);
         }
         Some(false) => {
             if let Some(running) = running.take() {
-                tracing::info!(kind = %K::kind(&()), "the kind is not installed any more");
+                tracing::info!(kind = %K::kind(&()), "CRD removed, stopped watch");
                 running.end().await;
                 watches.health.forget(&K::kind(&()));
                 kind.cache.expect_no_list();
@@ -156,7 +156,7 @@ async fn follow<K>(
     }
 }
 
-/// Whether the API server serves the kind; nothing when it does not say.
+/// Returns whether the API server serves the kind, or `None` if discovery failed.
 async fn is_served<K: Resource<DynamicType = ()>>(client: &Client) -> Option<bool> {
     let version = K::api_version(&());
     let asked = client.list_api_group_resources(&version);
@@ -166,14 +166,14 @@ async fn is_served<K: Resource<DynamicType = ()>>(client: &Client) -> Option<boo
                 .iter()
                 .any(|resource| resource.name == K::plural(&())),
         ),
-        // The API server answers for a group that it does not have with plain text, which is no Status with a reason.
+        // For an unknown group the API server sends plain text, not a Status with a reason: compare the code.
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(false),
         Ok(Err(error)) => {
-            tracing::warn!(group = %version, error = chain(&error), "cannot tell which kinds are installed");
+            tracing::warn!(group = %version, error = chain(&error), "failed to discover installed kinds");
             None
         }
         Err(_) => {
-            tracing::warn!(group = %version, "no answer to which kinds are installed");
+            tracing::warn!(group = %version, "timed out discovering installed kinds");
             None
         }
     }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use crate::{health::Health, metrics::Metrics, watch::Scope};
 
-    /// An API server (a fake one) that serves Deployments or does not.
+    /// A fake API server that serves Deployments while `served` is true.
     fn fake_server(served: &Arc<AtomicBool>) -> Client {
         let served = Arc::clone(served);
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -237,9 +237,9 @@ mod tests {
             stop: CancellationToken::new(),
         };
         let kind: Arc<Optional<Deployment>> = Arc::default();
-        let told = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&told);
-        kind.tell(move || {
+        let changes = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&changes);
+        kind.subscribe(move || {
             count.fetch_add(1, Ordering::Relaxed);
         });
         watches.optional(&watcher::Config::default(), &kind);
@@ -260,7 +260,7 @@ mod tests {
         served.store(true, Ordering::Relaxed);
         turn().await;
         assert_eq!((kind.installed(), kind.cache.len()), (Installed::Yes, 1), "again");
-        assert_eq!(told.load(Ordering::Relaxed), 4);
+        assert_eq!(changes.load(Ordering::Relaxed), 4);
         watches.stop.cancel();
         watches.tasks.close();
         watches.tasks.wait().await;

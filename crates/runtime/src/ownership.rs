@@ -1,26 +1,27 @@
-//! Whose an object is that exists under the name of one of ours. Pure.
+//! Decides whether an existing object belongs to this operator. Pure.
 //!
-//! Names of children follow from the names of their owners, so that a user may pick one under which something else runs
-//! already. An apply with force would take that over, and its owner's end would delete it. Only what is ours, or was made
-//! for our object by the operator that ran here before, is written to.
+//! The names of child objects derive from their owner's name, so a user can pick a name that another application already
+//! uses. A forced apply would take that object over, and deleting the owner would delete it. The operator writes only to
+//! objects that it created, or that the previous operator created for the same owner.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use keelson_api::well_known::{annotation::APPLIED_HASH, label};
 use serde_json::Value;
 
-use crate::{apply::APPLIED_HASH, field_managers};
+use crate::field_managers;
 
-/// Labels by which the former operator's children are told from those of other programs: its field manager has a name
-/// that many have.
-const FORMER_LABELS: [&str; 2] = ["app.kubernetes.io/name", "slinky.slurm.net/cluster"];
+/// Labels that identify children of the previous operator. Its field manager alone does not: other programs have one of
+/// the same name.
+const FORMER_LABELS: [&str; 2] = [label::APP, label::CLUSTER];
 
-/// What is known without asking for managed fields, which caches do not keep.
+/// Reports whether the object has our annotation. Needs no managed fields, which caches do not keep.
 pub fn is_marked(live: &ObjectMeta) -> bool {
     live.annotations
         .as_ref()
         .is_some_and(|annotations| annotations.contains_key(APPLIED_HASH))
 }
 
-/// Whether an owner of the object is of the kinds that own the desired one.
+/// Reports whether an owner of the object is in the API group of the desired object's owners.
 pub fn has_our_owner(live: &ObjectMeta, desired: &Value) -> bool {
     let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
     let wanted: Vec<String> = desired
@@ -36,7 +37,16 @@ pub fn has_our_owner(live: &ObjectMeta, desired: &Value) -> bool {
         .any(|owner| wanted.contains(&owner))
 }
 
-/// Whether the object may be written to. `live` has its managed fields.
+/// Reports whether `owner` is the controlling owner of the object. Compares UIDs: an owner that was deleted and created
+/// again has the same name, but the children of its predecessor are not its own.
+pub fn is_controlled_by(child: &ObjectMeta, owner: &ObjectMeta) -> bool {
+    let owners = child.owner_references.iter().flatten();
+    owners
+        .filter(|reference| reference.controller == Some(true))
+        .any(|reference| Some(&reference.uid) == owner.uid.as_ref())
+}
+
+/// Reports whether the operator may write to the object. `live` must include its managed fields.
 pub fn is_ours(live: &ObjectMeta, desired: &Value, manager: &str) -> bool {
     let entries = live.managed_fields.as_deref().unwrap_or_default();
     is_marked(live)
@@ -77,6 +87,24 @@ mod tests {
             "labels": { "app.kubernetes.io/name": "login", "app.kubernetes.io/managed-by": "Helm" },
             "ownerReferences": [{ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "LoginSet", "name": "grafana", "uid": "u" }],
         } })
+    }
+
+    #[rstest]
+    #[case::its_controller(json!([{ "uid": "u", "controller": true }]), true)]
+    #[case::its_controller_beside_an_anchor(json!([{ "uid": "x" }, { "uid": "u", "controller": true }]), true)]
+    #[case::an_owner_that_does_not_control(json!([{ "uid": "u" }]), false)]
+    #[case::an_earlier_object_of_the_same_name(json!([{ "uid": "x", "controller": true }]), false)]
+    #[case::no_owner(json!([]), false)]
+    fn an_owner_is_compared_by_uid(#[case] mut owners: Value, #[case] expected: bool) {
+        for owner in owners.as_array_mut().unwrap() {
+            for (key, value) in [("apiVersion", "v1"), ("kind", "RestApi"), ("name", "slurm")] {
+                owner[key] = json!(value);
+            }
+        }
+        let child: ObjectMeta = serde_json::from_value(json!({ "ownerReferences": owners })).unwrap();
+        let owner: ObjectMeta = serde_json::from_value(json!({ "name": "slurm", "uid": "u" })).unwrap();
+        assert_eq!(is_controlled_by(&child, &owner), expected);
+        assert!(!is_controlled_by(&child, &ObjectMeta::default()));
     }
 
     #[rstest]

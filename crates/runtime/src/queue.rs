@@ -1,8 +1,8 @@
-//! Which objects are to be looked at, and when.
+//! The work queue: which objects to reconcile, and when.
 //!
-//! An object is in the queue at most once, at the earliest instant anybody asked for. It is never worked on twice at the
-//! same time: triggers that arrive meanwhile make it due again when the work ends. What costs much to look at rests
-//! afterwards: triggers make it due when the rest is over, and one look answers all that came meanwhile.
+//! An object is in the queue at most once, at the earliest requested time, and is never processed concurrently: triggers
+//! that arrive during a reconcile queue it again when the reconcile ends. Expensive objects get a cooldown after each
+//! reconcile: triggers during the cooldown are combined into one reconcile at its end.
 
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
@@ -23,7 +23,7 @@ struct State<T> {
     due: BTreeSet<(Instant, u64, T)>,
     slots: HashMap<T, Slot>,
     failures: HashMap<T, u32>,
-    /// Until when triggers wait.
+    /// When the cooldown of each object ends.
     rests: HashMap<T, Instant>,
     sequence: u64,
 }
@@ -57,16 +57,12 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Clone + Debug + Eq + Hash + Ord> Queue<T> {
-    /// Makes the object due now, or when its rest is over.
+    /// Makes the object due now, or at the end of its cooldown.
     pub fn add(&self, item: T) {
         self.add_at(item, Instant::now());
     }
 
-    /// Makes the object due after `delay`, or earlier if it already is.
-    pub fn add_after(&self, item: T, delay: Duration) {
-        self.add_at(item, Instant::now() + delay);
-    }
-
+    /// Makes the object due at this time, but not before the end of its cooldown. An earlier due time stays.
     fn add_at(&self, item: T, at: Instant) {
         let mut state = self.state.lock();
         let at = state.rested(&item, at);
@@ -80,7 +76,7 @@ impl<T: Clone + Debug + Eq + Hash + Ord> Queue<T> {
         loop {
             let wake = match self.state.lock().take_due(Instant::now()) {
                 Take::Now(item, more) => {
-                    // One permit wakes one waiter: pass the baton while there is more to take.
+                    // A notification wakes one waiter only: wake the next while the queue is not empty.
                     if more {
                         self.changed.notify_one();
                     }
@@ -100,8 +96,8 @@ impl<T: Clone + Debug + Eq + Hash + Ord> Queue<T> {
         }
     }
 
-    /// Ends the work on an object that went well, optionally asking for another look. Triggers, those that came meanwhile
-    /// too, count after `rest`; the look that was asked for does not wait for it.
+    /// Ends a successful reconcile and optionally requests another one. Triggers, including those that arrived during
+    /// the reconcile, wait for the cooldown `rest`; the requested reconcile does not.
     pub fn finish(&self, item: &T, again_after: Option<Duration>, rest: Duration) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -113,7 +109,7 @@ impl<T: Clone + Debug + Eq + Hash + Ord> Queue<T> {
         self.changed.notify_one();
     }
 
-    /// Ends the work on an object that failed; it comes back after a delay that doubles with each failure in a row.
+    /// Ends a failed reconcile and queues the object again after a delay that doubles with each failure in a row.
     /// `jitter` in 0..1 spreads objects that failed together.
     pub fn fail(&self, item: &T, jitter: f64) -> Duration {
         let mut state = self.state.lock();
@@ -126,7 +122,7 @@ impl<T: Clone + Debug + Eq + Hash + Ord> Queue<T> {
         delay
     }
 
-    /// Objects waiting, whether due or not.
+    /// Returns the number of queued objects, due or not.
     pub fn len(&self) -> usize {
         self.state.lock().due.len()
     }
@@ -233,9 +229,9 @@ mod tests {
     async fn an_object_asked_for_twice_comes_once_at_the_earliest_time() {
         let queue = Queue::default();
         let start = Instant::now();
-        queue.add_after("a", Duration::from_secs(30));
-        queue.add_after("a", Duration::from_secs(10));
-        queue.add_after("a", Duration::from_secs(20));
+        queue.add_at("a", Instant::now() + Duration::from_secs(30));
+        queue.add_at("a", Instant::now() + Duration::from_secs(10));
+        queue.add_at("a", Instant::now() + Duration::from_secs(20));
         assert_eq!(queue.next().await, "a");
         assert_eq!(start.elapsed().as_secs(), 10);
         queue.finish(&"a", None, Duration::ZERO);
@@ -264,7 +260,7 @@ mod tests {
         queue.finish(&"a", None, rest);
         assert_eq!(queue.next().await, "a");
         assert_eq!(start.elapsed(), rest);
-        // Also one that comes while nobody looks.
+        // A trigger that arrives between two reconciles waits as well.
         queue.finish(&"a", None, rest);
         queue.add("a");
         queue.next().await;

@@ -1,7 +1,7 @@
-//! The loop that turns due objects into reconciles.
+//! The reconcile loop of a controller.
 //!
-//! A reconcile that panics, hangs or fails is that object's problem only: it is counted, retried with a growing delay,
-//! and the other objects go on.
+//! A reconcile that panics, hangs or fails affects only its object: it is counted and retried with backoff, while other
+//! objects continue.
 
 use std::{
     error::Error as StdError,
@@ -17,14 +17,14 @@ use tracing::Instrument;
 
 use crate::{Key, Queue, metrics::ControllerLabels, metrics::Metrics};
 
-/// No reconcile needs longer; a hung call must not hold a worker for ever.
+/// Timeout of a reconcile; a hung call must not block a worker forever.
 const RECONCILE_LIMIT: Duration = Duration::from_mins(3);
-/// Triggers of one object take at most one part in so many of a processor: a look at thousands of workers costs much, and
-/// each of them makes several.
+/// The cooldown is the CPU time of the last reconcile multiplied by this, up to `LONGEST_REST`: a reconcile of
+/// thousands of workers is expensive, and each worker causes several triggers.
 const REST_FACTOR: u32 = 9;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// When to look again although nothing changed.
+/// When to reconcile again although nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Requeue {
     /// The next change will trigger it.
@@ -34,7 +34,7 @@ pub enum Requeue {
 }
 
 impl Requeue {
-    /// Not later than this.
+    /// Returns a requeue that happens no later than `delay`.
     #[must_use]
     pub fn or_within(self, delay: Option<Duration>) -> Self {
         match (self, delay) {
@@ -45,32 +45,24 @@ impl Requeue {
     }
 }
 
-/// Whether trying again without a change can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    Backoff,
-    WaitForChange,
-}
-
 /// What the loop needs to know about a failed reconcile.
 pub trait ReconcileError: StdError + Send + Sync + 'static {
     /// The event and condition reason, in CamelCase.
     fn reason(&self) -> &'static str;
-    fn retry(&self) -> Retry;
 }
 
-/// How one controller is run.
+/// The reconcile loop of one controller.
 #[derive(Debug, Clone)]
 pub struct Loop {
     pub controller: &'static str,
     pub concurrency: usize,
     pub metrics: Metrics,
-    /// No new reconcile starts after this; those under way are waited for.
+    /// Once cancelled, no new reconcile starts; [`Loop::run`] waits for running ones.
     pub stop: CancellationToken,
 }
 
 impl Loop {
-    /// Runs until stopped. `reconcile` gets the key of a due object, which may be gone by now.
+    /// Runs until stopped. `reconcile` gets the key of a due object, which may no longer exist.
     pub async fn run<F, Fut, E>(self, queue: Arc<Queue<Key>>, reconcile: F)
     where
         F: Fn(Key) -> Fut,
@@ -120,27 +112,16 @@ impl Loop {
                 queue.finish(key, after, rest(busy));
                 "ok"
             }
-            Ok(Ok((Err(error), busy))) => match error.retry() {
-                Retry::WaitForChange => {
-                    tracing::info!(
-                        reason = error.reason(),
-                        error = chain(&error),
-                        "waiting for a change"
-                    );
-                    queue.finish(key, None, rest(busy));
-                    "waiting"
-                }
-                Retry::Backoff => {
-                    let delay = queue.fail(key, rand::random());
-                    tracing::warn!(
-                        reason = error.reason(),
-                        error = chain(&error),
-                        ?delay,
-                        "reconcile failed"
-                    );
-                    "error"
-                }
-            },
+            Ok(Ok((Err(error), _))) => {
+                let delay = queue.fail(key, rand::random());
+                tracing::warn!(
+                    reason = error.reason(),
+                    error = chain(&error),
+                    ?delay,
+                    "reconcile failed"
+                );
+                "error"
+            }
             Ok(Err(join)) => {
                 let delay = queue.fail(key, rand::random());
                 tracing::error!(error = %join, ?delay, "reconcile panicked");
@@ -149,7 +130,7 @@ impl Loop {
             Err(_) => {
                 work.abort();
                 let delay = queue.fail(key, rand::random());
-                tracing::error!(limit = ?RECONCILE_LIMIT, ?delay, "reconcile took too long and was stopped");
+                tracing::error!(limit = ?RECONCILE_LIMIT, ?delay, "reconcile timed out");
                 "timeout"
             }
         };
@@ -162,7 +143,7 @@ fn rest(busy: Duration) -> Duration {
     busy.saturating_mul(REST_FACTOR).min(LONGEST_REST)
 }
 
-/// Also tells how long the work kept a processor busy, which is without the time that it waited for others.
+/// Returns the output of the work and the time spent in its polls, which excludes the time that it waited.
 async fn timed<F: Future>(work: F) -> (F::Output, Duration) {
     let mut work = pin!(work);
     let mut busy = Duration::ZERO;
@@ -176,7 +157,7 @@ async fn timed<F: Future>(work: F) -> (F::Output, Duration) {
     (output, busy)
 }
 
-/// An error with everything that caused it, in one line, nothing said twice.
+/// Formats an error and its causes in one line, without repetitions.
 pub fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = String::new();
     let mut cause = Some(error);
@@ -193,7 +174,7 @@ pub fn chain(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// What the API server answered, in the words that are for people.
+/// Returns the human-readable message of the API server's response.
 fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a str> {
     let boxed = error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
     match boxed.or_else(|| error.downcast_ref())? {
@@ -212,14 +193,11 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("it went wrong")]
-    struct Wrong(Retry);
+    struct Wrong;
 
     impl ReconcileError for Wrong {
         fn reason(&self) -> &'static str {
             "Wrong"
-        }
-        fn retry(&self) -> Retry {
-            self.0
         }
     }
 
@@ -302,26 +280,6 @@ mod tests {
             .await;
         assert_eq!(most.load(Ordering::SeqCst), 3);
         assert_eq!(done.load(Ordering::SeqCst), 9);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_error_that_only_a_change_can_help_is_not_retried() {
-        let (queue, stop) = (Arc::new(Queue::default()), CancellationToken::new());
-        queue.add(Key::new("ns", "a"));
-        let end = stop.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_hours(1)).await;
-            end.cancel();
-        });
-        let runs = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&runs);
-        the_loop(&stop, 1)
-            .run(queue, move |_| {
-                count.fetch_add(1, Ordering::SeqCst);
-                async { Err(Wrong(Retry::WaitForChange)) }
-            })
-            .await;
-        assert_eq!(runs.load(Ordering::SeqCst), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! One watch per kind and namespace, for the life of the process, each with its own back-off.
+//! Watches: one per kind and namespace for the lifetime of the process, each with its own backoff.
 //!
-//! A watch fills a [`Cache`], which tells whom a change concerns. An object that cannot be decoded is logged and otherwise
-//! left as it was last known: it must not stop the watch, and it must not look deleted.
+//! A watch fills a [`Cache`], which triggers reconciles. An object that fails to decode is logged and keeps its last known
+//! state in the cache: it must not stop the watch or look deleted.
 
 use std::{
     collections::HashSet,
@@ -29,10 +29,10 @@ use crate::{
     run::chain,
 };
 
-/// Cloud load balancers drop silent connections at 240 s without a word; kube gives up on a silent watch 5 s after this.
+/// Cloud load balancers silently drop idle connections after 240 s; kube gives up on a silent watch 5 s after this.
 const WATCH_TIMEOUT_SECONDS: u32 = 200;
 
-/// The namespaces that this process looks at.
+/// The namespaces that this process watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     All,
@@ -40,7 +40,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// An empty list means every namespace, as in the `--namespaces` flag.
+    /// Returns the scope for the `--namespaces` flag, where an empty list means every namespace.
     pub fn from_list(namespaces: &[String]) -> Self {
         let mut names: Vec<String> = namespaces
             .iter()
@@ -70,7 +70,7 @@ impl Scope {
     }
 }
 
-/// Starts watches that share a client, a scope and an end.
+/// Starts watches that share a client, a scope and a stop token.
 #[derive(Clone)]
 pub struct Watches {
     pub client: Client,
@@ -90,7 +90,7 @@ impl Debug for Watches {
 }
 
 impl Watches {
-    /// Watches a namespaced kind of Kubernetes itself.
+    /// Watches a built-in namespaced kind.
     pub fn namespaced<K>(&self, config: &watcher::Config, cache: &Arc<Cache<K>>)
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -99,7 +99,7 @@ impl Watches {
         self.in_namespaces(config, cache, Health::watch);
     }
 
-    /// Watches a namespaced kind without which the process is ready until it has been listed.
+    /// Watches a namespaced kind; the process may be ready before it has been listed.
     pub(crate) fn tolerant<K>(&self, config: &watcher::Config, cache: &Arc<Cache<K>>)
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -119,7 +119,7 @@ impl Watches {
         }
     }
 
-    /// Watches a kind that has no namespace.
+    /// Watches a cluster-scoped kind.
     pub fn cluster<K>(&self, config: &watcher::Config, cache: &Arc<Cache<K>>)
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -182,10 +182,10 @@ impl Watches {
     }
 }
 
-/// How a watch of this name makes itself known.
+/// Registers a watch of this name.
 type Register = fn(&Health, String) -> WatchHealth;
 
-/// An object that does not decode into our type of its kind.
+/// An object that does not decode into our type.
 struct Invalid {
     key: Key,
     error: String,
@@ -208,7 +208,7 @@ struct Drive<K> {
     metrics: Metrics,
     cache: Arc<Cache<K>>,
     listed_once: bool,
-    /// The keys seen so far in the list that is under way.
+    /// The keys seen so far in the current list.
     listing: Option<HashSet<Key>>,
 }
 
@@ -224,7 +224,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Drive<K> {
                 Ok(event) => self.take(event, decode),
                 Err(error) => {
                     let message = chain(&error);
-                    tracing::warn!(kind = self.kind, error = message, "watch broke, retrying");
+                    tracing::warn!(kind = self.kind, error = message, "watch failed, retrying");
                     self.metrics
                         .watch_errors
                         .get_or_create(&WatchLabels {
@@ -244,7 +244,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Drive<K> {
             Event::Apply(object) | Event::InitApply(object) => match decode(object) {
                 Ok(object) => self.upsert(object),
                 Err(Invalid { key, error }) => {
-                    tracing::error!(kind = self.kind, object = %key, error, "cannot decode, keeping what was known");
+                    tracing::error!(kind = self.kind, object = %key, error, "failed to decode an object, keeping its last known state");
                     if let Some(listing) = &mut self.listing {
                         listing.insert(key);
                     }
@@ -255,7 +255,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Drive<K> {
                     self.cache.remove(&object);
                 }
                 Err(Invalid { key, error }) => {
-                    tracing::error!(kind = self.kind, object = %key, error, "cannot decode a deleted object");
+                    tracing::error!(kind = self.kind, object = %key, error, "failed to decode a deleted object");
                 }
             },
             Event::InitDone => {
@@ -299,12 +299,12 @@ mod tests {
 
     type Seen = Arc<Mutex<Vec<(Option<String>, Option<String>)>>>;
 
-    /// Runs the events through a watch and tells what was reported: versions before and after.
+    /// Runs the events through a watch and returns the reported changes: versions before and after.
     async fn drive(cache: &Arc<Cache<ConfigMap>>, events: Vec<Event<ConfigMap>>) -> Seen {
         let seen: Seen = Arc::default();
         let sink = Arc::clone(&seen);
         let version = |side: &Option<Arc<ConfigMap>>| side.as_ref().and_then(|o| o.resource_version());
-        cache.tell(move |change| sink.lock().push((version(&change.old), version(&change.new))));
+        cache.subscribe(move |change| sink.lock().push((version(&change.old), version(&change.new))));
         let drive = Drive {
             kind: "ConfigMap".into(),
             namespace: None,

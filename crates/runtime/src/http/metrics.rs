@@ -1,4 +1,4 @@
-//! `/metrics`: open on a plain port, or over TLS to those whom the cluster lets read it.
+//! `/metrics`: unauthenticated on a plain port, or over TLS with authentication and authorization.
 
 use axum::{
     Router,
@@ -17,15 +17,15 @@ use kube::{Api, Client, api::PostParams};
 use crate::{metrics::Metrics, run::chain};
 
 const PATH: &str = "/metrics";
-/// How long the API server may take to say who somebody is.
+/// Timeout for the token and access reviews of a request.
 const ASK: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Metrics for everyone who can reach the port.
+/// Serves metrics to everyone who can reach the port.
 pub fn open(metrics: Metrics) -> Router {
     Router::new().route(PATH, get(render)).with_state(metrics)
 }
 
-/// Metrics for those whose token the cluster knows and who may `get` `/metrics`.
+/// Serves metrics to clients with a valid token whose user may `get` `/metrics`.
 pub fn guarded(metrics: Metrics, client: Client) -> Router {
     open(metrics).layer(middleware::from_fn_with_state(client, guard))
 }
@@ -40,17 +40,17 @@ async fn render(State(metrics): State<Metrics>) -> Response {
 
 async fn guard(State(client): State<Client>, request: Request, next: Next) -> Response {
     let Some(token) = bearer(request.headers()) else {
-        return (StatusCode::UNAUTHORIZED, "a bearer token is needed").into_response();
+        return (StatusCode::UNAUTHORIZED, "a bearer token is required").into_response();
     };
     match tokio::time::timeout(ASK, may_read(&client, token)).await {
         Ok(Ok(Access::Granted)) => next.run(request).await,
-        Ok(Ok(Access::Unknown)) => (StatusCode::UNAUTHORIZED, "the token is not known").into_response(),
+        Ok(Ok(Access::Unknown)) => (StatusCode::UNAUTHORIZED, "the token is not valid").into_response(),
         Ok(Ok(Access::Denied)) => {
             let text = "this user may not get /metrics; bind the metrics reader ClusterRole";
             (StatusCode::FORBIDDEN, text).into_response()
         }
         Ok(Err(error)) => {
-            tracing::warn!(error = chain(&error), "who reads metrics could not be checked");
+            tracing::warn!(error = chain(&error), "failed to authorize a metrics request");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),

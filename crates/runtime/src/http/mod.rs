@@ -1,4 +1,4 @@
-//! The small HTTP servers: health for probes, metrics for Prometheus.
+//! HTTP servers for health probes and Prometheus metrics.
 
 pub mod metrics;
 
@@ -13,14 +13,14 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{health::Health, metrics::Metrics};
 
-/// How long requests that are under way get to end.
+/// How long a shutdown waits for running requests.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0:?} is not a listen address: use [host]:port, or 0 to switch it off")]
+    #[error("{0:?} is not a listen address: use [host]:port, or 0 to disable it")]
     Address(String),
-    #[error("cannot listen on {address}")]
+    #[error("failed to listen on {address}")]
     Listen {
         address: SocketAddr,
         #[source]
@@ -32,13 +32,13 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("cannot make a certificate")]
+    #[error("failed to generate a certificate")]
     Certificate(#[source] rcgen::Error),
-    #[error("TLS cannot be set up")]
+    #[error("failed to set up TLS")]
     Tls(#[source] rustls::Error),
 }
 
-/// Reads a listen address as Go programs write it: `:8081`, `127.0.0.1:8081`, `localhost:6060`; `0` means none.
+/// Parses a listen address in the form of Go programs: `:8081`, `127.0.0.1:8081`, `localhost:6060`; `0` means none.
 pub fn listen_address(text: &str) -> Result<Option<SocketAddr>, Error> {
     let wrong = || Error::Address(text.to_owned());
     if text == "0" || text.is_empty() {
@@ -77,8 +77,8 @@ pub async fn metrics(address: SocketAddr, metrics: Metrics, stop: CancellationTo
     serve(address, metrics::open(metrics), stop).await
 }
 
-/// Serves `/metrics` over TLS to those whom the cluster lets read it. The certificate is made at the start and signed by
-/// nobody else: it keeps tokens from listeners, but does not say who answers.
+/// Serves `/metrics` over TLS to authorized users. The certificate is self-signed at startup: it encrypts tokens in
+/// transit but does not authenticate the server.
 pub async fn metrics_guarded(
     address: SocketAddr,
     metrics: Metrics,
