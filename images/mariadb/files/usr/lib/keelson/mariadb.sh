@@ -1,22 +1,44 @@
-#!/bin/sh
-# A database server with one database and one user, named by MARIADB_DATABASE, MARIADB_USER and MARIADB_PASSWORD.
-set -eu
+#!/bin/bash
+# The accounting database: a MariaDB with one database and one user.
+#
+#   mariadb.sh [ARGS…]   runs the server, with these arguments of mariadbd besides ours
+#   mariadb.sh dump      writes a dump of the database to /dumps, and removes the oldest ones
+#
+# The last line of a failure says what is wrong and what to do: the status of the SlurmCluster quotes it.
+set -euo pipefail
+shopt -s nullglob
+# The order of file names is that of their bytes.
+export LC_ALL=C
 
-data=/var/lib/mysql run=/run/mysqld
-[ -d "$data/mysql" ] ||
-    mariadb-install-db --datadir="$data" --auth-root-authentication-method=normal --skip-test-db >"$run/install.log" ||
-    { cat "$run/install.log" >&2; exit 1; }
+database=${MARIADB_DATABASE:-slurm_acct_db}
+user=${MARIADB_USER:-slurm}
+# In the names of dumps: UTC, so that their order is that of time.
+stamp='[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]T[0-9][0-9][0-9][0-9][0-9][0-9]Z'
 
-# In an SQL string a quotation mark is written twice, and a backslash too.
-quote() { printf %s "$1" | sed "s/\\\\/\\\\\\\\/g; s/'/''/g"; }
-user="'$(quote "${MARIADB_USER:-slurm}")'@'%'"
-{
-    echo "CREATE DATABASE IF NOT EXISTS \`${MARIADB_DATABASE:-slurm_acct_db}\`;"
-    echo "CREATE OR REPLACE USER $user IDENTIFIED BY '$(quote "${MARIADB_PASSWORD:?is not set}")';"
-    echo "GRANT ALL ON \`${MARIADB_DATABASE:-slurm_acct_db}\`.* TO $user;"
-} >"$run/init.sql"
+fail() {
+    echo "error: $1" >&2
+    exit 1
+}
 
-# Slurm asks for the last two: its roll-ups hold locks for long, and a write conflict under snapshot isolation ends it.
-exec mariadbd --datadir="$data" --socket="$run/mysqld.sock" --pid-file="$run/mysqld.pid" --tmpdir="$run" \
-    --init-file="$run/init.sql" --innodb-buffer-pool-size=128M \
-    --innodb-lock-wait-timeout=900 --innodb-snapshot-isolation=OFF "$@"
+# The error that a program of MariaDB logged to a file, or else what it logged first, as one line.
+errors() { grep --max-count=1 'ERROR' "$1" || head --lines=3 "$1" | paste --serial --delimiters=' '; }
+
+# A name and a text in SQL.
+name() { printf '`%s`' "${1//\`/\`\`}"; }
+text() {
+    local text=${1//\\/\\\\}
+    printf "'%s'" "${text//\'/\'\'}"
+}
+
+# The SQL of a dump, compressed or not. Its last line says that it is complete.
+read_dump() {
+    local magic
+    magic=$(head --bytes=2 "$1" | od --address-radix=n --format=x1)
+    if [ "$magic" = ' 1f 8b' ]; then gzip --decompress --stdout <"$1"; else cat "$1"; fi
+}
+is_complete() { read_dump "$1" 2>/dev/null | tail --lines=1 | grep --quiet '^-- Dump completed'; }
+
+case ${1-} in
+    dump) . /usr/lib/keelson/mariadb/dump.sh ;;
+    *) . /usr/lib/keelson/mariadb/server.sh ;;
+esac
