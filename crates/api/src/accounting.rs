@@ -1,4 +1,4 @@
-//! Accounting: slurmdbd and its database, or the address of one that runs elsewhere.
+//! Accounting: slurmdbd and its database, or the address of an external slurmdbd.
 
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::defaults;
 use crate::overrides::{PodTemplate, RawObject, ServiceOverride};
-use crate::references::{ConfigMapKeySelector, ExternalConfig, SecretKeySelector};
+use crate::references::{ConfigMapKeySelector, ExternalConfig, LocalObjectReference, SecretKeySelector};
 use crate::schema;
 use crate::status::{Condition, Endpoint};
 
@@ -40,53 +40,53 @@ use crate::status::{Condition, Endpoint};
      "fieldPath": ".externalConfig", "reason": "FieldValueRequired"},
 ]))]
 pub struct AccountingSpec {
-    /// Secret key that holds the auth/slurm key (`slurm.key`). Required unless `external`.
+    /// Secret key that holds the auth/slurm key (`slurm.key`). Required unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_key_ref: Option<SecretKeySelector>,
 
-    /// Secret key that holds the HS256 key by which tokens are signed (`jwt.key`). Required unless `external`.
+    /// Secret key that holds the HS256 key that signs tokens (`jwt.key`). Required unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt_key_ref: Option<SecretKeySelector>,
 
-    /// Deprecated name of `jwtKeyRef`, which wins when both are set.
+    /// Deprecated: use `jwtKeyRef`, which takes precedence if both are set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt_hs256_key_ref: Option<SecretKeySelector>,
 
-    /// ConfigMap key that holds a JSON Web Key Set, for tokens that others sign (`jwks.json`).
+    /// ConfigMap key that holds a JSON Web Key Set to verify tokens from other issuers (`jwks.json`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_key_ref: Option<ConfigMapKeySelector>,
 
-    /// Whether slurmdbd runs outside of this Kubernetes cluster.
+    /// Whether slurmdbd runs outside this Kubernetes cluster.
     #[serde(default)]
     pub external: bool,
 
-    /// Address of the external slurmdbd. Required when `external`.
+    /// Address of the external slurmdbd. Required if `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_config: Option<ExternalConfig>,
 
-    /// Changes to the slurmdbd container; fields of a core/v1 Container. Its `image` must be written, here or in
-    /// `template`, unless `external`: there is no default.
+    /// Overrides of the slurmdbd container; fields of a core/v1 Container. `image` has no default: set it here or in
+    /// `template`, unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmdbd: Option<RawObject>,
 
-    /// Changes to the slurmdbd pod.
+    /// Overrides of the slurmdbd pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 
-    /// Database that slurmdbd stores into.
+    /// Database of slurmdbd. Required unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_config: Option<StorageConfig>,
 
-    /// Lines added to slurmdbd.conf.
+    /// Lines to add to slurmdbd.conf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 
-    /// Changes to the Service `<name>-accounting`.
+    /// Overrides of the Service `<name>-accounting`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceOverride>,
 }
 
-/// Database that slurmdbd stores into: MariaDB or MySQL.
+/// Database of slurmdbd: MariaDB or MySQL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageConfig {
@@ -98,11 +98,26 @@ pub struct StorageConfig {
     /// Name of the database.
     #[serde(default = "defaults::storage_database")]
     pub database: String,
-    /// User of the database.
+    /// User name for the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     /// Secret key that holds the user's password.
     pub password_key_ref: SecretKeySelector,
+    /// TLS of the connection. slurmdbd connects without TLS by default. Not in Slinky.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<StorageTls>,
+}
+
+/// TLS of the connection to a database. What slurmdbd verifies depends on its client library; see the how-to about accounting.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageTls {
+    /// Secret key that holds the certificates, in PEM format, of the authorities that may sign the database's certificate.
+    pub ca_cert_ref: SecretKeySelector,
+    /// Secret of type `kubernetes.io/tls` with the certificate (`tls.crt`) that slurmdbd shows to the database, and its key
+    /// (`tls.key`). By default, slurmdbd shows none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_cert_ref: Option<LocalObjectReference>,
 }
 
 impl Default for StorageConfig {
@@ -113,22 +128,23 @@ impl Default for StorageConfig {
             database: defaults::storage_database(),
             username: None,
             password_key_ref: SecretKeySelector::default(),
+            tls: None,
         }
     }
 }
 
-/// What was last seen of an Accounting.
+/// Observed state of an Accounting.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountingStatus {
-    /// Generation that this status was computed from.
+    /// Generation of the object that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Progressing, Degraded.
+    /// Conditions: Ready, Progressing, Degraded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Where slurmdbd is reached.
+    /// Addresses of slurmdbd.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub endpoints: Vec<Endpoint>,

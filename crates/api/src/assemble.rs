@@ -1,13 +1,15 @@
-//! slurm.conf as a Controller and its NodeSets ask for it. The operator writes from this, and the webhook judges by it, so
-//! that both always speak of the same file.
+//! Assembles slurm.conf from a Controller and its NodeSets, and parts of slurmdbd.conf from an Accounting. The operator and
+//! the webhook both use this, so that they always work with the same file.
 
 use slurm_conf::slurm_conf::{AccountingHost, ControllerHost, NodeSet as Line, Partition, SlurmConf};
+use slurm_conf::slurmdbd_conf::StorageTls;
 
 use crate::Controller;
+use crate::accounting::StorageConfig;
 use crate::nodeset::NodeSet;
 use crate::well_known::port;
 
-/// What is known from the objects themselves. Scripts, included files and the number of nodes come from elsewhere.
+/// The parts of slurm.conf that the objects define. The caller adds scripts, included files and the number of nodes.
 pub fn slurm_conf<'a>(
     controller: &Controller,
     accounting: Option<AccountingHost>,
@@ -15,7 +17,7 @@ pub fn slurm_conf<'a>(
 ) -> SlurmConf {
     let spec = &controller.spec;
     let replicas = controller.replicas();
-    // Clients connect to the address on SlurmctldPort: a Service on another port cannot stand in.
+    // Clients connect to the address on SlurmctldPort, so a Service on another port cannot be used.
     let through_service = replicas == 1 && controller.address().port == i32::from(port::SLURMCTLD);
     let mut nodesets: Vec<Line> = nodesets.into_iter().map(line).collect();
     nodesets.sort_by(|a, b| a.name.cmp(&b.name));
@@ -39,7 +41,15 @@ pub fn slurm_conf<'a>(
     }
 }
 
-/// The user's lines, with those that fields of the spec stand for.
+/// TLS of slurmdbd's connection to its database.
+pub fn storage_tls(storage: &StorageConfig) -> Option<StorageTls> {
+    let tls = storage.tls.as_ref()?;
+    Some(StorageTls {
+        client_cert: tls.client_cert_ref.is_some(),
+    })
+}
+
+/// The user's lines, and those that fields of the spec define.
 fn extra_conf(controller: &Controller) -> String {
     let text = controller.spec.extra_conf.clone().unwrap_or_default();
     match controller.spec.max_node_count {

@@ -1,4 +1,4 @@
-//! Controller: one Slurm cluster's slurmctld, or the address of one that runs elsewhere.
+//! Controller: the slurmctld of a Slurm cluster, or the address of an external slurmctld.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::scalars::Quantity;
 use crate::schema;
 use crate::status::{Condition, Endpoint};
 
-/// A Slurm cluster: its slurmctld and the configuration that every other part of the cluster uses.
+/// A Slurm cluster: its slurmctld and the configuration that all other components of the cluster use.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -33,7 +33,7 @@ use crate::status::{Condition, Endpoint};
     schema = "disabled",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A Slurm cluster: its slurmctld and the configuration that every other part of the cluster uses.",
+    doc = "A Slurm cluster: its slurmctld and the configuration that all other components of the cluster use.",
     crates(kube_core = "::kube_core"),
     printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
@@ -52,24 +52,24 @@ use crate::status::{Condition, Endpoint};
      "fieldPath": ".persistence", "reason": "FieldValueInvalid"},
 ]))]
 pub struct ControllerSpec {
-    /// Slurm's `ClusterName`, at most 40 characters. `<namespace>_<name>` when absent. Cannot be changed: slurmctld
-    /// refuses state that was saved under another name.
+    /// Slurm's `ClusterName`, at most 40 characters. Defaults to `<namespace>_<name>`. Immutable: slurmctld refuses state
+    /// that was saved under another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
 
-    /// Secret key that holds the auth/slurm key (`slurm.key`). Required unless `external`.
+    /// Secret key that holds the auth/slurm key (`slurm.key`). Required unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_key_ref: Option<SecretKeySelector>,
 
-    /// Secret key that holds the HS256 key by which tokens are signed (`jwt.key`). Required unless `external`.
+    /// Secret key that holds the HS256 key that signs tokens (`jwt.key`). Required unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt_key_ref: Option<SecretKeySelector>,
 
-    /// Deprecated name of `jwtKeyRef`, which wins when both are set.
+    /// Deprecated: use `jwtKeyRef`, which takes precedence if both are set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt_hs256_key_ref: Option<SecretKeySelector>,
 
-    /// ConfigMap key that holds a JSON Web Key Set, for tokens that others sign (`jwks.json`).
+    /// ConfigMap key that holds a JSON Web Key Set to verify tokens from other issuers (`jwks.json`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_key_ref: Option<ConfigMapKeySelector>,
 
@@ -77,47 +77,47 @@ pub struct ControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_ref: Option<LocalObjectReference>,
 
-    /// Whether slurmctld runs outside of this Kubernetes cluster.
+    /// Whether slurmctld runs outside this Kubernetes cluster.
     #[serde(default)]
     pub external: bool,
 
-    /// Address of the external slurmctld. Required when `external`.
+    /// Address of the external slurmctld. Required if `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_config: Option<ExternalConfig>,
 
-    /// Slurm's own high availability: one primary and backups on shared state.
+    /// Slurm's own high availability: a primary and backups that share their state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<HighAvailability>,
 
-    /// Changes to the slurmctld container; fields of a core/v1 Container. Its `image` must be written, here or in
-    /// `template`, unless `external`: there is no default.
+    /// Overrides of the slurmctld container; fields of a core/v1 Container. `image` has no default: set it here or in
+    /// `template`, unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmctld: Option<RawObject>,
 
-    /// Whether a changed configuration is taken in by the running slurmctld instead of by a restart of its pod. The project's own
-    /// images do without this wherever Slurm can.
+    /// Whether the running slurmctld reloads a changed configuration, instead of a restart of its pod. Keelson's own images do
+    /// not need this: they reload the configuration whenever Slurm supports it.
     #[serde(default)]
     pub inplace_reconfigure: bool,
 
-    /// Changes to the sidecar that runs `scontrol reconfigure`; used with `inplaceReconfigure`, and then its `image` must be
-    /// written.
+    /// Overrides of the sidecar that runs `scontrol reconfigure`; fields of a core/v1 Container. Used only with
+    /// `inplaceReconfigure`, which requires its `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconfigure: Option<RawObject>,
 
-    /// Changes to the sidecar that prints slurmctld's log; fields of a core/v1 Container. Its `image` must be written, too:
-    /// any with `sh`, `mkfifo` and `cat` will do.
+    /// Overrides of the sidecar that prints slurmctld's log; fields of a core/v1 Container. `image` has no default: use any
+    /// image that has `sh`, `mkfifo` and `cat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logfile: Option<RawObject>,
 
-    /// Changes to the slurmctld pods.
+    /// Overrides of the slurmctld pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 
-    /// Lines added to slurm.conf.
+    /// Lines to add to slurm.conf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 
-    /// ConfigMaps whose keys become files beside slurm.conf. slurm.conf and slurmdbd.conf themselves are not allowed.
+    /// ConfigMaps whose keys become files in the directory of slurm.conf. slurm.conf and slurmdbd.conf are not allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub config_file_refs: Option<Vec<LocalObjectReference>>,
@@ -142,19 +142,19 @@ pub struct ControllerSpec {
     #[schemars(extend("nullable" = true))]
     pub epilog_slurmctld_script_refs: Option<Vec<LocalObjectReference>>,
 
-    /// Volume for slurmctld's state. A claim is made for it unless `existingClaim` names one.
+    /// Volume for slurmctld's state. The operator creates a claim unless `existingClaim` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<Persistence>,
 
-    /// Changes to the Service `<name>-controller`.
+    /// Overrides of the Service `<name>-controller`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceOverride>,
 
-    /// slurmctld's metrics and who scrapes them.
+    /// Metrics of slurmctld and the ServiceMonitor that scrapes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
 
-    /// `MaxNodeCount` of slurm.conf. When absent it follows the NodeSets with room to grow, at least 1024.
+    /// `MaxNodeCount` in slurm.conf. By default, the operator derives it from the NodeSets with room to grow, at least 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_node_count: Option<i32>,
@@ -163,10 +163,10 @@ pub struct ControllerSpec {
 /// Slurm's own high availability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HighAvailability {
-    /// Whether backups run beside the primary. Needs a ReadWriteMany volume named in `persistence.existingClaim`.
+    /// Whether to run backups of the primary. Requires a ReadWriteMany claim in `persistence.existingClaim`.
     #[serde(default)]
     pub enabled: bool,
-    /// How many backups.
+    /// Number of backups.
     #[serde(default = "defaults::ha_backups")]
     #[schemars(range(min = 1))]
     pub backups: i32,
@@ -181,40 +181,40 @@ impl Default for HighAvailability {
     }
 }
 
-/// Volume for slurmctld's state. Beside our own fields it has those of a core/v1 PersistentVolumeClaimSpec.
+/// Volume for slurmctld's state. Also has the fields of a core/v1 PersistentVolumeClaimSpec.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Persistence {
-    /// Whether the state outlives the pod. Without it a restarted slurmctld has forgotten every job.
+    /// Whether to keep the state on a persistent volume. If false, slurmctld loses all jobs when its pod restarts.
     #[serde(default = "defaults::yes")]
     pub enabled: bool,
-    /// Name of a PersistentVolumeClaim to use instead of making one.
+    /// Name of an existing PersistentVolumeClaim to use instead of creating one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing_claim: Option<String>,
-    /// What happens to the claim that was made for this Controller when the Controller is deleted: `Retain` keeps it,
-    /// `Delete` deletes it. `Retain` when absent. A claim named by `existingClaim` is never deleted.
+    /// Whether to keep (`Retain`) or delete (`Delete`) the claim of this Controller when the Controller is deleted. Defaults to
+    /// `Retain`. The operator never deletes the claim in `existingClaim`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<ClaimPolicy>,
     /// Access modes of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access_modes: Option<Vec<String>>,
-    /// Object that the volume's content is taken from.
+    /// Object to populate the volume from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "typed_local_object_reference")]
     pub data_source: Option<TypedLocalObjectReference>,
-    /// Object that the volume's content is taken from, of any kind and namespace.
+    /// Object to populate the volume from, of any kind and in any namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "typed_object_reference")]
     pub data_source_ref: Option<TypedObjectReference>,
     /// Size of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<VolumeResources>,
-    /// Labels of the volumes that may be bound.
+    /// Label selector of the volumes to bind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
-    /// StorageClass of the claim; the cluster's default when absent, none at all when empty.
+    /// StorageClass of the claim. Defaults to the cluster's default; an empty string means no class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
     /// VolumeAttributesClass of the claim.
@@ -248,8 +248,8 @@ impl Default for Persistence {
 }
 
 impl Persistence {
-    /// Spec of the claim to make. Without a size or an access mode it gets those that the charts give it; Kubernetes
-    /// would refuse the claim otherwise.
+    /// Spec of the claim to create. Defaults the size and the access mode like the charts, because Kubernetes rejects a claim
+    /// without them.
     pub fn claim_spec(&self) -> PersistentVolumeClaimSpec {
         let quantities = |map: &Option<BTreeMap<String, Quantity>>| {
             map.as_ref().map(|map| {
@@ -285,23 +285,23 @@ impl Persistence {
     }
 }
 
-/// What happens to a PersistentVolumeClaim when it is no longer needed.
+/// Whether to keep a PersistentVolumeClaim that is no longer needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ClaimPolicy {
-    /// It stays.
+    /// Keep the claim.
     #[default]
     Retain,
-    /// It is deleted, and with it most often the data.
+    /// Delete the claim, which usually deletes the data too.
     Delete,
 }
 
 /// Size of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeResources {
-    /// Upper bounds.
+    /// Limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<BTreeMap<String, Quantity>>,
-    /// What is asked for, such as `storage: 4Gi`.
+    /// Requests, such as `storage: 4Gi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<BTreeMap<String, Quantity>>,
 }
@@ -328,43 +328,37 @@ fn typed_object_reference(_: &mut schemars::SchemaGenerator) -> schemars::Schema
     })
 }
 
-/// What was last seen of a Controller.
+/// Observed state of a Controller.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
-    /// Generation that this status was computed from.
+    /// Generation of the object that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Progressing, Degraded, ConfigApplied.
+    /// Conditions: Ready, Progressing, Degraded, ConfigApplied, AccountingRegistered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Where slurmctld is reached.
+    /// Addresses of slurmctld.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub endpoints: Vec<Endpoint>,
-    /// Slurm's name of the cluster.
+    /// Name of the cluster in Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// Slurm version that slurmctld reports.
+    /// Slurm release that slurmctld reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_version: Option<String>,
-    /// slurmctld pods that should run.
+    /// Desired number of slurmctld pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// slurmctld pods that are ready.
+    /// Number of ready slurmctld pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Pod of the slurmctld in charge.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub active_pod: Option<String>,
-    /// Checksum of the newest configuration.
+    /// Checksum of the latest configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_hash: Option<String>,
-    /// Checksum of the configuration that slurmctld runs with.
+    /// Checksum of the configuration in use by slurmctld.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_config_hash: Option<String>,
-    /// `MaxNodeCount` in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_node_count: Option<i32>,
 }

@@ -1,9 +1,9 @@
-//! The CRDs, made from the types.
+//! The CRDs, generated from the types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
 };
-use kube_core::CustomResourceExt;
+use kube_core::{CustomResourceExt, Resource};
 use schemars::JsonSchema;
 use serde_json::json;
 
@@ -14,35 +14,36 @@ use crate::well_known::{
 use crate::{
     Accounting, AccountingSpec, AccountingStatus, Controller, ControllerSpec, ControllerStatus, LoginSet,
     LoginSetSpec, LoginSetStatus, NodeSet, NodeSetSpec, NodeSetStatus, RestApi, RestApiSpec, RestApiStatus,
-    Token, TokenSpec, TokenStatus, schema,
+    SlurmCluster, SlurmClusterSpec, SlurmClusterStatus, Token, TokenSpec, TokenStatus, schema,
 };
 
-/// Why a CRD could not be made. Every type is covered by a test, so this is a bug in a type's schema attributes.
+/// Why a CRD could not be generated. Every type is covered by a test, so this is a bug in a type's schema attributes.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
-    /// The derived schema is not one that a CRD can hold.
-    #[error("the schema of {kind} is not a CRD schema")]
+    /// The derived schema is not a valid CRD schema.
+    #[error("the schema of {kind} is not a valid CRD schema")]
     Schema {
-        /// Kind whose schema it is.
+        /// Kind of the schema.
         kind: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
-    /// The CRD could not be written as YAML.
-    #[error("the CRD {name} cannot be written as YAML")]
+    /// The CRD could not be serialized as YAML.
+    #[error("failed to serialize the CRD {name} as YAML")]
     Yaml {
         /// Name of the CRD.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: Box<serde_saphyr::SerializeError>,
     },
 }
 
-/// The six CRDs, in alphabetical order of their kinds.
+/// All CRDs, in alphabetical order of their groups and kinds.
 pub fn crds() -> Result<Vec<CustomResourceDefinition>, CrdError> {
     Ok(vec![
+        crd::<SlurmCluster, SlurmClusterSpec, SlurmClusterStatus>("SlurmCluster")?,
         crd::<Accounting, AccountingSpec, AccountingStatus>("Accounting")?,
         crd::<Controller, ControllerSpec, ControllerStatus>("Controller")?,
         crd::<LoginSet, LoginSetSpec, LoginSetStatus>("LoginSet")?,
@@ -52,7 +53,7 @@ pub fn crds() -> Result<Vec<CustomResourceDefinition>, CrdError> {
     ])
 }
 
-/// The six CRDs as files: name and content. The same types give the same bytes.
+/// All CRDs as files: name and content. The output is deterministic.
 pub fn crds_yaml() -> Result<Vec<(String, String)>, CrdError> {
     crds()?
         .iter()
@@ -69,15 +70,16 @@ pub fn crds_yaml() -> Result<Vec<(String, String)>, CrdError> {
 
 fn crd<K, Spec, Status>(kind: &'static str) -> Result<CustomResourceDefinition, CrdError>
 where
-    K: CustomResourceExt,
+    K: CustomResourceExt + Resource<DynamicType = ()>,
     Spec: JsonSchema,
     Status: JsonSchema,
 {
-    let schema = root_schema::<Spec, Status>().map_err(|source| CrdError::Schema { kind, source })?;
+    let schema = root_schema::<Spec, Status>(&K::api_version(&()))
+        .map_err(|source| CrdError::Schema { kind, source })?;
     let mut crd = K::crd();
     crd.spec.names.list_kind = Some(format!("{kind}List"));
     crd.spec.names.categories = Some(vec![CATEGORY.to_owned()]);
-    // Deleting a CRD deletes every cluster with it: taking the chart away must not.
+    // Deleting a CRD deletes every cluster, so uninstalling the chart must not delete it.
     crd.metadata.annotations = Some([("helm.sh/resource-policy".to_owned(), "keep".to_owned())].into());
     for version in &mut crd.spec.versions {
         version
@@ -91,8 +93,8 @@ where
     Ok(crd)
 }
 
-/// Our columns stand behind Slinky's, whose order scripts may rely on. They are the same for every kind; as Slinky's
-/// READY column of a NodeSet is a number of pods, the condition of that name is shown as AVAILABLE.
+/// Our columns follow Slinky's, because scripts may rely on the order of Slinky's. They are the same for every kind. Slinky's
+/// READY column of a NodeSet is a number of pods, so the condition Ready is shown as AVAILABLE.
 fn health_columns() -> [CustomResourceColumnDefinition; 3] {
     let column = |name: &str, condition: &str, field: &str| CustomResourceColumnDefinition {
         name: name.to_owned(),
@@ -103,12 +105,14 @@ fn health_columns() -> [CustomResourceColumnDefinition; 3] {
     [
         column("AVAILABLE", READY, "status"),
         column("DEGRADED", DEGRADED, "status"),
-        // Where there is no trouble, the operator gives it the reason of Ready or Progressing.
+        // If Degraded is False, the operator sets its reason to that of Ready or Progressing.
         column("REASON", DEGRADED, "reason"),
     ]
 }
 
-fn root_schema<Spec: JsonSchema, Status: JsonSchema>() -> Result<JSONSchemaProps, serde_json::Error> {
+fn root_schema<Spec: JsonSchema, Status: JsonSchema>(
+    api_version: &str,
+) -> Result<JSONSchemaProps, serde_json::Error> {
     let spec = schema::structural::<Spec>()?;
     let status = schema::structural::<Status>()?;
     let description = spec.description.clone();
@@ -116,7 +120,7 @@ fn root_schema<Spec: JsonSchema, Status: JsonSchema>() -> Result<JSONSchemaProps
         "type": "object",
         "required": ["spec"],
         "properties": {
-            "apiVersion": { "type": "string", "description": "`slinky.slurm.net/v1beta1`." },
+            "apiVersion": { "type": "string", "description": format!("`{api_version}`.") },
             "kind": { "type": "string", "description": "Kind of the object." },
             "metadata": { "type": "object" },
         }
@@ -126,7 +130,7 @@ fn root_schema<Spec: JsonSchema, Status: JsonSchema>() -> Result<JSONSchemaProps
     properties.insert(
         "spec".into(),
         JSONSchemaProps {
-            description: Some("What is wanted.".into()),
+            description: Some("Desired state.".into()),
             ..spec
         },
     );

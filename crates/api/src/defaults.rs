@@ -1,6 +1,6 @@
-//! Defaults. The functions feed both the CRD schema and reading an object that was stored without the field, so the two
-//! cannot differ. The methods answer for whole sub-objects that are absent, and for our own fields, which have no
-//! default in the CRD so that an object written for Slinky stays byte for byte what it was.
+//! Defaults. The functions define the defaults of both the CRD schema and deserialization, so the two cannot differ. The
+//! methods return the defaults of absent sub-objects and of our own fields, which have no default in the CRD, so that an
+//! object written for Slinky stays unchanged.
 
 use std::time::Duration;
 
@@ -24,6 +24,14 @@ pub(crate) const fn one() -> i32 {
     1
 }
 
+pub(crate) fn slurm_release() -> String {
+    SLURM_RELEASE.to_owned()
+}
+
+pub(crate) const fn kept_dumps() -> i32 {
+    7
+}
+
 pub(crate) const fn ha_backups() -> i32 {
     1
 }
@@ -44,24 +52,27 @@ pub(crate) fn storage_database() -> String {
     "slurm_acct_db".to_owned()
 }
 
-/// Lifetime of a token when the user wrote none.
+/// Slurm release of clusters that name none.
+pub const SLURM_RELEASE: &str = "26.05";
+
+/// Default lifetime of a token.
 pub const TOKEN_LIFETIME: Duration = Duration::from_mins(15);
 
-/// Size of the volume for slurmctld's state when the user wrote none.
+/// Default size of the volume for slurmctld's state.
 pub const STATE_VOLUME_SIZE: &str = "4Gi";
 
 impl ControllerSpec {
-    /// The JWT key that counts: `jwtKeyRef`, else the deprecated `jwtHs256KeyRef`.
+    /// The JWT key in use: `jwtKeyRef`, or the deprecated `jwtHs256KeyRef`.
     pub fn jwt_key(&self) -> Option<&SecretKeySelector> {
         effective_jwt_key(self.jwt_key_ref.as_ref(), self.jwt_hs256_key_ref.as_ref())
     }
 
-    /// Whether slurmctld's state outlives its pod.
+    /// Whether slurmctld's state is on a persistent volume.
     pub fn persistence_enabled(&self) -> bool {
         self.persistence.as_ref().is_none_or(|p| p.enabled)
     }
 
-    /// The claim that the user brought, if persistence is on and one is named.
+    /// The user's existing claim, if persistence is enabled and the claim is set.
     pub fn existing_claim(&self) -> Option<&str> {
         self.persistence
             .as_ref()
@@ -70,7 +81,7 @@ impl ControllerSpec {
             .filter(|claim| !claim.is_empty())
     }
 
-    /// What happens to the state volume's claim when the Controller is deleted.
+    /// Whether to keep the claim of the state volume when the Controller is deleted.
     pub fn claim_deletion_policy(&self) -> ClaimPolicy {
         self.persistence
             .as_ref()
@@ -78,7 +89,7 @@ impl ControllerSpec {
             .unwrap_or_default()
     }
 
-    /// Whether Slurm's own high availability is on.
+    /// Whether Slurm's own high availability is enabled.
     pub fn ha_enabled(&self) -> bool {
         self.ha.as_ref().is_some_and(|ha| ha.enabled)
     }
@@ -90,7 +101,7 @@ impl ControllerSpec {
 }
 
 impl Controller {
-    /// How many slurmctld pods: one, and with high availability the backups. An external one counts as one.
+    /// Number of slurmctld instances: one, plus the backups with high availability. An external slurmctld counts as one.
     pub fn replicas(&self) -> i32 {
         match &self.spec.ha {
             Some(ha) if ha.enabled && !self.spec.external => ha.backups.saturating_add(1),
@@ -100,19 +111,19 @@ impl Controller {
 }
 
 impl AccountingSpec {
-    /// The JWT key that counts: `jwtKeyRef`, else the deprecated `jwtHs256KeyRef`.
+    /// The JWT key in use: `jwtKeyRef`, or the deprecated `jwtHs256KeyRef`.
     pub fn jwt_key(&self) -> Option<&SecretKeySelector> {
         effective_jwt_key(self.jwt_key_ref.as_ref(), self.jwt_hs256_key_ref.as_ref())
     }
 }
 
 impl StorageConfig {
-    /// Port of the database. A written 0 means the default, as it does for Slinky.
+    /// Port of the database. 0 means the default, as in Slinky.
     pub fn port(&self) -> i32 {
         if self.port == 0 { storage_port() } else { self.port }
     }
 
-    /// Name of the database. A written "" means the default, as it does for Slinky.
+    /// Name of the database. "" means the default, as in Slinky.
     pub fn database(&self) -> String {
         if self.database.is_empty() {
             storage_database()
@@ -123,7 +134,7 @@ impl StorageConfig {
 }
 
 impl TokenSpec {
-    /// The JWT key that counts: `jwtKeyRef`, else the deprecated `jwtHs256KeyRef`.
+    /// The JWT key in use: `jwtKeyRef`, or the deprecated `jwtHs256KeyRef`.
     pub fn jwt_key(&self) -> Option<&SecretKeySelector> {
         effective_jwt_key(self.jwt_key_ref.as_ref(), self.jwt_hs256_key_ref.as_ref())
     }
@@ -137,31 +148,31 @@ impl TokenSpec {
 }
 
 impl LoginSetSpec {
-    /// Whether sssd.conf is mounted.
+    /// Whether to mount sssd.conf.
     pub fn sssd_enabled(&self) -> bool {
         self.sssd.as_ref().is_none_or(|s| s.enabled)
     }
 }
 
 impl NodeSetSpec {
-    /// Whether sshd runs in the workers.
+    /// Whether to run sshd in the workers.
     pub fn ssh_enabled(&self) -> bool {
         self.ssh.as_ref().is_some_and(|ssh| ssh.enabled)
     }
 
-    /// Whether sssd.conf is mounted: only with SSH, and unless the user turned it off.
+    /// Whether to mount sssd.conf: only with SSH, and unless the user disabled it.
     pub fn sssd_enabled(&self) -> bool {
         self.ssh
             .as_ref()
             .is_some_and(|ssh| ssh.enabled && ssh.sssd.as_ref().is_none_or(|s| s.enabled))
     }
 
-    /// Which way workers are replaced.
+    /// The update strategy.
     pub fn update_type(&self) -> UpdateStrategyType {
         self.update_strategy.as_ref().map(|s| s.kind).unwrap_or_default()
     }
 
-    /// Bounds of a rolling update.
+    /// Parameters of a rolling update.
     pub fn rolling_update(&self) -> RollingUpdate {
         self.update_strategy
             .as_ref()
@@ -169,7 +180,7 @@ impl NodeSetSpec {
             .unwrap_or_default()
     }
 
-    /// Window of a scheduled update.
+    /// Maintenance window of a scheduled update.
     pub fn scheduled_update(&self) -> ScheduledUpdate {
         self.update_strategy
             .as_ref()
@@ -177,12 +188,12 @@ impl NodeSetSpec {
             .unwrap_or_default()
     }
 
-    /// What happens to the workers' claims.
+    /// Retention policy of the workers' claims.
     pub fn claim_retention(&self) -> ClaimRetentionPolicy {
         self.persistent_volume_claim_retention_policy.unwrap_or_default()
     }
 
-    /// How long jobs are waited for when a worker has to go. `None`: for ever.
+    /// How long to wait for jobs when draining a worker. `None`: indefinitely.
     pub fn drain_timeout(&self) -> Result<Option<Duration>, ScalarError> {
         self.drain
             .as_ref()
@@ -191,17 +202,17 @@ impl NodeSetSpec {
             .transpose()
     }
 
-    /// What happens to jobs that still run after the timeout.
+    /// What to do with jobs that still run after the timeout.
     pub fn on_drain_timeout(&self) -> DrainTimeoutAction {
         self.drain.as_ref().and_then(|d| d.on_timeout).unwrap_or_default()
     }
 
-    /// Whether a person stopped changes in the spec.
+    /// Whether the NodeSet is paused in its spec.
     pub fn paused(&self) -> bool {
         self.paused.unwrap_or(false)
     }
 
-    /// What happens to running jobs when the NodeSet is deleted.
+    /// What to do with running jobs when the NodeSet is deleted.
     pub fn deletion_policy(&self) -> NodeSetDeletionPolicy {
         self.deletion_policy.unwrap_or_default()
     }

@@ -1,10 +1,9 @@
-//! The `slinky.slurm.net/v1beta1` API: types, CRDs, defaults, rules and well-known names.
+//! The API: types, CRDs, defaults, validation rules and well-known names.
 //!
-//! Six kinds: [`Controller`], [`NodeSet`], [`LoginSet`], [`Accounting`], [`RestApi`], [`Token`]. Two rules hold for every
-//! field: one that has a default in the CRD is a plain value here, every other optional one is an `Option`; and what users
-//! write over pods, containers and Services stays raw JSON ([`overrides::RawObject`]).
-//!
-//! Nothing here talks to a server, reads a clock or starts a task.
+//! Six kinds of `slinky.slurm.net/v1beta1`: [`Controller`], [`NodeSet`], [`LoginSet`], [`Accounting`], [`RestApi`], [`Token`].
+//! Our own kinds of `keelson.dev/v1alpha1`: [`SlurmCluster`]. A field with a default
+//! in the CRD is a plain value, every other optional field is an `Option`. Overrides of pods, containers and Services
+//! stay raw JSON ([`overrides::RawObject`]). This crate must not make API calls, read the clock or start tasks.
 
 #![warn(missing_docs)]
 #![expect(
@@ -27,10 +26,12 @@ pub mod references;
 pub mod restapi;
 pub mod scalars;
 mod schema;
+pub mod slurmcluster;
 pub mod status;
 pub mod token;
 pub mod validate;
 pub mod well_known;
+pub mod wording;
 
 pub use accounting::{Accounting, AccountingSpec, AccountingStatus};
 pub use controller::{Controller, ControllerSpec, ControllerStatus};
@@ -38,4 +39,5 @@ pub use crd::{CrdError, crds, crds_yaml};
 pub use loginset::{LoginSet, LoginSetSpec, LoginSetStatus};
 pub use nodeset::{NodeSet, NodeSetSpec, NodeSetStatus};
 pub use restapi::{RestApi, RestApiSpec, RestApiStatus};
+pub use slurmcluster::{SlurmCluster, SlurmClusterSpec, SlurmClusterStatus};
 pub use token::{Token, TokenSpec, TokenStatus};

@@ -1,4 +1,4 @@
-//! LoginSet: pods that users log in to.
+//! LoginSet: login pods.
 
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ use crate::scalars::IntOrString;
 use crate::schema;
 use crate::status::{Condition, Endpoint};
 
-/// Pods that users log in to by SSH and submit jobs from.
+/// Pods that users log in to with SSH to submit jobs.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -28,7 +28,7 @@ use crate::status::{Condition, Endpoint};
     schema = "disabled",
     derive = "PartialEq",
     derive = "Default",
-    doc = "Pods that users log in to by SSH and submit jobs from.",
+    doc = "Pods that users log in to with SSH to submit jobs.",
     crates(kube_core = "::kube_core"),
     scale(
         spec_replicas_path = ".spec.replicas",
@@ -44,32 +44,32 @@ use crate::status::{Condition, Endpoint};
      "fieldPath": ".sssdConfRef", "reason": "FieldValueRequired"},
 ]))]
 pub struct LoginSetSpec {
-    /// Controller whose cluster the login pods belong to. Cannot be changed.
+    /// Controller of the Slurm cluster of the login pods. Immutable.
     pub controller_ref: LocalObjectReference,
 
-    /// How many login pods.
+    /// Number of login pods.
     #[serde(default = "defaults::one")]
     pub replicas: i32,
 
-    /// Changes to the login container; fields of a core/v1 Container. Its `image` must be written, here or in
-    /// `template`: there is no default.
+    /// Overrides of the login container; fields of a core/v1 Container. `image` has no default: set it here or in
+    /// `template`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<RawObject>,
 
-    /// Changes to the init container that puts keys and configuration in place; fields of a core/v1 Container. Its `image`
-    /// must be written, too; that of `login` will do.
+    /// Overrides of the init container that copies keys and configuration; fields of a core/v1 Container. `image` has no
+    /// default; the image of `login` can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initconf: Option<RawObject>,
 
-    /// Changes to the login pods.
+    /// Overrides of the login pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 
-    /// Public keys that may log in as root, one a line.
+    /// Public keys that can log in as root, one per line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_ssh_authorized_keys: Option<String>,
 
-    /// Lines added to `sshd_config`.
+    /// Lines to add to `sshd_config`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_sshd_config: Option<String>,
 
@@ -77,15 +77,15 @@ pub struct LoginSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sssd_conf_ref: Option<SecretKeySelector>,
 
-    /// Whether users come from SSSD.
+    /// Whether to get users from SSSD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sssd: Option<Sssd>,
 
-    /// How the Deployment replaces its pods.
+    /// Update strategy of the Deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<DeploymentStrategy>,
 
-    /// Changes to the Service.
+    /// Overrides of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceOverride>,
 }
@@ -108,49 +108,49 @@ impl Default for LoginSetSpec {
     }
 }
 
-/// How a Deployment replaces its pods.
+/// Update strategy of a Deployment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentStrategy {
-    /// `RollingUpdate` or `Recreate`; `RollingUpdate` when absent.
+    /// `RollingUpdate` or `Recreate`. Defaults to `RollingUpdate`.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// For `RollingUpdate`.
+    /// Parameters of `RollingUpdate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdateDeployment>,
 }
 
-/// Bounds of a Deployment's rolling update.
+/// Parameters of a Deployment's rolling update.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdateDeployment {
-    /// How many pods may be there on top of the desired ones: a number or a percentage.
+    /// Maximum number of pods above the desired number: a number or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
-    /// How many pods may be unavailable: a number or a percentage.
+    /// Maximum number of unavailable pods: a number or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
 }
 
-/// What was last seen of a LoginSet.
+/// Observed state of a LoginSet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoginSetStatus {
-    /// Generation that this status was computed from.
+    /// Generation of the object that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Progressing, Degraded.
+    /// Conditions: Ready, Progressing, Degraded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Where to log in.
+    /// Addresses for SSH.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub endpoints: Vec<Endpoint>,
-    /// Login pods.
+    /// Number of login pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Login pods that are ready.
+    /// Number of ready login pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
     /// Label selector of the login pods, for autoscalers.

@@ -1,31 +1,32 @@
-//! What users write, over what the operator builds: pods, containers, Services.
+//! Merges the user's overrides into the pods, containers and Services that the operator builds.
 //!
-//! The rules are those of Kubernetes' strategic merge on the pod schema, on raw JSON, so that unknown fields pass and a
-//! written `false`, `0` or `""` counts:
-//! - absent keeps ours, `null` or `$patch: delete` deletes ours, maps merge key by key, scalars are taken as written;
-//! - keyed lists (`env`, `volumes`, …) merge element by element, ours first, then what the user adds; `[]` adds nothing;
-//! - all other lists are replaced, by `[]` too; only a container's `args` are put behind ours;
-//! - of fields that exclude each other (probe handlers, volume sources, `value`/`valueFrom`) the user's stays alone.
+//! Follows the rules of Kubernetes' strategic merge on the pod schema, on raw JSON, so that unknown fields are kept and an
+//! explicit `false`, `0` or `""` is used:
+//! - an absent field keeps ours, `null` or `$patch: delete` deletes ours, maps merge key by key, scalars replace ours;
+//! - keyed lists (`env`, `volumes`, …) merge element by element, ours first, then the user's; `[]` adds nothing;
+//! - all other lists are replaced, also by `[]`; only a container's `args` are appended to ours;
+//! - of mutually exclusive fields (probe handlers, volume sources, `value`/`valueFrom`) only the user's remains.
 //!
-//! Pure: values in, values out. Nothing here can fail on what a user wrote; the API server judges the result.
+//! Pure: values in, values out. No user input makes a merge fail, except a Service of type ExternalName; the API server
+//! validates the result.
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 use serde_json::{Map, Value};
 
 use crate::overrides::{RawObject, ServiceOverride};
 
-/// Why a merge gave no result.
+/// Why a merge failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
-    /// A bug on our side: no user's value comes into it.
-    #[error("the Service that the operator built cannot be written as JSON")]
+    /// A bug in the operator, independent of the user's values.
+    #[error("failed to serialize the operator's Service as JSON")]
     Service(#[source] serde_json::Error),
-    /// The Service would be a name for a host elsewhere, where daemons and the operator would then send their tokens.
-    #[error("service.spec.type must not be ExternalName: write ClusterIP, NodePort or LoadBalancer")]
+    /// The Service would be an alias of an external host, to which daemons and the operator would send their tokens.
+    #[error("service.spec.type must not be ExternalName: use ClusterIP, NodePort or LoadBalancer")]
     ExternalName,
 }
 
-/// The operator's container with the user's changes.
+/// Merges the user's overrides into the operator's container.
 pub fn merge_container(mut ours: Value, user: Option<&RawObject>) -> Value {
     if let Some(user) = user {
         merge_value(Shape::Container, &mut ours, &user.0);
@@ -33,7 +34,7 @@ pub fn merge_container(mut ours: Value, user: Option<&RawObject>) -> Value {
     ours
 }
 
-/// The operator's pod spec with the user's changes. The containers in `ours` may be results of [`merge_container`].
+/// Merges the user's overrides into the operator's pod spec. The containers in `ours` may be results of [`merge_container`].
 pub fn merge_pod_spec(mut ours: Value, user: Option<&RawObject>) -> Value {
     if let Some(user) = user {
         merge_value(Shape::PodSpec, &mut ours, &user.0);
@@ -41,8 +42,8 @@ pub fn merge_pod_spec(mut ours: Value, user: Option<&RawObject>) -> Value {
     ours
 }
 
-/// The operator's Service with the user's changes. Selector entries of ours stand; a port with our port's name or number
-/// changes ours; `externalIPs` is dropped because it lets a namespace take over foreign traffic (CVE-2020-8554).
+/// Merges the user's overrides into the operator's Service. Our selector entries are kept; a port with the name or number of
+/// our port changes ours; `externalIPs` is dropped because it lets a namespace intercept other traffic (CVE-2020-8554).
 pub fn merge_service_spec(ours: &ServiceSpec, user: Option<&ServiceOverride>) -> Result<Value, MergeError> {
     let mut merged = serde_json::to_value(ours).map_err(MergeError::Service)?;
     let Some(written) = user.and_then(|service| service.spec.as_ref()) else {
@@ -66,7 +67,7 @@ pub fn merge_service_spec(ours: &ServiceSpec, user: Option<&ServiceOverride>) ->
     Ok(merged)
 }
 
-/// Which part of the pod or Service schema a JSON object is: what its lists and exclusive fields mean depends on it.
+/// The type of a JSON object in the pod or Service schema, which determines how its lists and exclusive fields merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     PodSpec,
@@ -84,9 +85,9 @@ enum Shape {
 enum List {
     /// Replaced as a whole.
     Atomic,
-    /// The user's elements are put behind ours.
+    /// The user's elements are appended to ours.
     Appended,
-    /// Elements merge when one of these fields is equal.
+    /// Elements merge if one of these fields is equal.
     Keyed {
         keys: &'static [&'static str],
         element: Shape,
@@ -127,7 +128,7 @@ impl Shape {
         }
     }
 
-    /// Whether a field is one of a group of which only one may be set.
+    /// Whether a field is mutually exclusive with others.
     fn is_exclusive(self, field: &str) -> bool {
         match self {
             Self::Volume => field != "name",
@@ -139,7 +140,7 @@ impl Shape {
         }
     }
 
-    /// A probe's handler is taken whole: half of ours and half of theirs checks neither daemon.
+    /// A probe's handler is replaced as a whole: a mix of ours and the user's would be meaningless.
     fn is_replaced(self, field: &str) -> bool {
         self == Self::Probe && self.is_exclusive(field)
     }
@@ -200,7 +201,7 @@ fn merge_list(rule: &List, ours: &mut Value, user: &[Value]) {
         List::Atomic => *ours = wanted.collect(),
         List::Appended => ours.extend(wanted),
         List::Keyed { keys, element } => {
-            // Elements that the user repeats do not merge with each other: 53/TCP and 53/UDP are two ports.
+            // The user's elements do not merge with each other: 53/TCP and 53/UDP are two ports.
             let own = ours.len();
             for item in user {
                 let position = ours
@@ -224,12 +225,12 @@ fn same_key(keys: &[&str], ours: &Value, user: &Value) -> bool {
         .any(|key| matches!((ours.get(key), user.get(key)), (Some(a), Some(b)) if a == b))
 }
 
-/// `null`, or the directive that survives tools which drop `null`s (Helm, `kubectl apply`).
+/// `null`, or `$patch: delete`, which tools that drop `null` (Helm, `kubectl apply`) keep.
 fn is_deletion(value: &Value) -> bool {
     value.is_null() || value.get("$patch").is_some_and(|directive| directive == "delete")
 }
 
-/// Directives of patches are no fields; the API server would refuse them.
+/// Patch directives are not fields; the API server would reject them.
 fn is_directive(field: &str) -> bool {
     field == "$patch"
         || field == "$retainKeys"
@@ -237,7 +238,7 @@ fn is_directive(field: &str) -> bool {
         || field.starts_with("$deleteFromPrimitiveList/")
 }
 
-/// Where there is nothing of ours to delete, a deletion has done its work.
+/// Removes deletions and directives from a value that has no counterpart of ours.
 pub(crate) fn without_deletions(value: &Value) -> Value {
     match value {
         Value::Object(map) => map

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// slurmctld's metrics.
+/// Metrics of slurmctld.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Metrics {
     /// Whether slurmctld serves OpenMetrics.
     #[serde(default)]
     pub enabled: bool,
-    /// ServiceMonitor of the Prometheus operator. It is made once the cluster has its CRD; until then the condition Degraded
-    /// says that it is missing.
+    /// ServiceMonitor of the Prometheus operator. The operator creates it when its CRD is installed; until then the condition
+    /// Degraded is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub service_monitor: Option<ServiceMonitor>,
@@ -23,10 +23,10 @@ pub struct Metrics {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceMonitor {
-    /// Whether it is made.
+    /// Whether to create the ServiceMonitor.
     #[serde(default)]
     pub enabled: bool,
-    /// Labels of the ServiceMonitor, by which a Prometheus selects it.
+    /// Labels of the ServiceMonitor, which Prometheus uses to select it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub labels: Option<BTreeMap<String, String>>,
@@ -34,28 +34,28 @@ pub struct ServiceMonitor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// How often every endpoint is scraped unless it says otherwise, such as `30s`.
+    /// Default scrape interval of the endpoints, such as `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
-    /// How long a scrape may take unless the endpoint says otherwise.
+    /// Default scrape timeout of the endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrape_timeout: Option<String>,
-    /// Paths to scrape; jobs, nodes, partitions and scheduler when absent.
+    /// Paths to scrape. Defaults to jobs, nodes, partitions and scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub endpoints: Option<Vec<MetricsEndpoint>>,
 }
 
-/// One path to scrape.
+/// A path to scrape.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricsEndpoint {
     /// HTTP path.
     pub path: String,
-    /// How often it is scraped, such as `30s`.
+    /// Scrape interval, such as `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
-    /// How long a scrape may take.
+    /// Scrape timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrape_timeout: Option<String>,
 }

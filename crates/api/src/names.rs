@@ -1,12 +1,12 @@
-//! Names of the objects that belong to a custom resource, and addresses inside the cluster. They are Slinky's, so that
-//! running objects are adopted instead of made anew.
+//! Names of the child objects of a custom resource, and addresses inside the cluster. They equal Slinky's, so that the
+//! operator adopts existing objects instead of recreating them.
 
 use kube_core::ResourceExt as _;
 
 use crate::well_known::{file, port};
 use crate::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 
-/// `<name>.<namespace>`: resolves from every namespace through the pods' search path, whatever the cluster's domain is.
+/// `<name>.<namespace>`: resolves from every namespace through the pods' DNS search path, for any cluster domain.
 fn short_fqdn(name: &str, namespace: &str) -> String {
     format!("{name}.{namespace}")
 }
@@ -15,7 +15,7 @@ fn namespace_of(resource: &impl kube_core::Resource) -> String {
     resource.meta().namespace.clone().unwrap_or_default()
 }
 
-/// A host and a port, as `--conf-server` and the configuration files want them.
+/// A host and a port, in the format of `--conf-server` and the configuration files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     /// Host name.
@@ -31,7 +31,7 @@ impl std::fmt::Display for Address {
 }
 
 impl Controller {
-    /// Slurm's name of the cluster.
+    /// Name of the cluster in Slurm.
     pub fn cluster_name(&self) -> String {
         match self.spec.cluster_name.as_deref() {
             Some(name) if !name.is_empty() => name.to_owned(),
@@ -39,7 +39,7 @@ impl Controller {
         }
     }
 
-    /// StatefulSet, public Service and ServiceMonitor.
+    /// Name of the StatefulSet, the public Service and the ServiceMonitor.
     pub fn controller_name(&self) -> String {
         format!("{}-controller", self.name_any())
     }
@@ -54,7 +54,7 @@ impl Controller {
         format!("{}-config", self.name_any())
     }
 
-    /// ConfigMap with the files that slurmctld accepted last.
+    /// ConfigMap with the files that slurmctld last accepted.
     pub fn config_in_use_name(&self) -> String {
         format!("{}-config-in-use", self.name_any())
     }
@@ -78,7 +78,7 @@ impl Controller {
         )
     }
 
-    /// Where clients reach slurmctld: the external address, or the public Service on the port that the user gave it.
+    /// Address of slurmctld for clients: the external address, or the public Service on its configured port.
     pub fn address(&self) -> Address {
         match &self.spec.external_config {
             Some(external) if self.spec.external => Address {
@@ -122,7 +122,7 @@ pub fn config_name(controller: &str) -> String {
     format!("{controller}-config")
 }
 
-/// Port of a Service: what the user wrote, else the daemon's own.
+/// Port of a Service: the configured one, or the daemon's own.
 pub fn service_port(service: Option<&crate::overrides::ServiceOverride>, own: u16) -> i32 {
     service
         .and_then(|s| s.port)
@@ -146,7 +146,7 @@ impl Accounting {
         short_fqdn(&self.accounting_name(), &namespace_of(self))
     }
 
-    /// Where slurmctld reaches slurmdbd: the external address, or the Service on the port that the user gave it.
+    /// Address of slurmdbd for slurmctld: the external address, or the Service on its configured port.
     pub fn address(&self) -> Address {
         match &self.spec.external_config {
             Some(external) if self.spec.external => Address {
@@ -172,7 +172,7 @@ impl RestApi {
         short_fqdn(&self.restapi_name(), &namespace_of(self))
     }
 
-    /// Where slurmrestd is reached.
+    /// Address of slurmrestd.
     pub fn address(&self) -> Address {
         Address {
             host: self.service_fqdn(),
@@ -185,8 +185,8 @@ impl RestApi {
         format!("http://{}", self.address())
     }
 
-    /// URL of slurmrestd with the whole name of its Service. The dot at its end keeps resolvers from trying their search
-    /// domains, one of which may be somebody else's.
+    /// URL of slurmrestd with the fully qualified name of its Service. The trailing dot prevents resolvers from trying their
+    /// search domains, one of which may belong to someone else.
     pub fn absolute_url(&self, cluster_domain: &str) -> String {
         let Address { host, port } = self.address();
         format!("http://{host}.svc.{cluster_domain}.:{port}")
@@ -214,7 +214,7 @@ impl LoginSet {
         short_fqdn(&self.login_name(), &namespace_of(self))
     }
 
-    /// Where users log in.
+    /// Address for SSH.
     pub fn address(&self) -> Address {
         Address {
             host: self.service_fqdn(),
@@ -239,7 +239,7 @@ impl NodeSet {
         workers_pdb_name(&self.spec.controller_ref.name)
     }
 
-    /// Ordinal as it stands in names.
+    /// Ordinal, padded with zeros as in names.
     pub fn padded_ordinal(&self, ordinal: i32) -> String {
         let width = usize::try_from(self.spec.ordinal_padding).unwrap_or(0);
         format!("{ordinal:0width$}")
@@ -255,13 +255,13 @@ impl NodeSet {
         format!("{}-", self.name_any())
     }
 
-    /// Prefix that the user gave to host names, if any.
+    /// Host name prefix set by the user, if any.
     pub fn hostname_prefix(&self) -> Option<&str> {
         let spec = self.spec.template.as_ref()?.spec.as_ref()?;
         spec.text("hostname").filter(|hostname| !hostname.is_empty())
     }
 
-    /// Host name, and so Slurm node name, of one worker (`StatefulSet` mode).
+    /// Host name of one worker, which is also its Slurm node name (`StatefulSet` mode).
     pub fn pod_hostname(&self, ordinal: i32) -> String {
         match self.hostname_prefix() {
             Some(prefix) => format!("{prefix}{}", self.padded_ordinal(ordinal)),
@@ -269,7 +269,7 @@ impl NodeSet {
         }
     }
 
-    /// Name of the Slurm feature, nodeset and partition: the host name prefix without its dashes, else the object's name.
+    /// Name of the Slurm feature, nodeset and partition: the host name prefix without its dashes, or the object's name.
     pub fn slurm_name(&self) -> String {
         self.hostname_prefix()
             .and_then(|prefix| prefix.split_whitespace().next())
@@ -294,7 +294,7 @@ impl NodeSet {
 }
 
 impl Token {
-    /// User that the token speaks for. Slinky falls back to `nobody`.
+    /// Slurm user of the token. Falls back to `nobody`, as in Slinky.
     pub fn username(&self) -> &str {
         if self.spec.username.is_empty() {
             "nobody"
@@ -303,7 +303,7 @@ impl Token {
         }
     }
 
-    /// Secret that the token is written to.
+    /// Secret to write the token to.
     pub fn secret_name(&self) -> String {
         match &self.spec.secret_ref {
             Some(secret) => secret.name.clone(),

@@ -1,7 +1,7 @@
-//! What users write over the pods, containers and Services that the operator builds.
+//! The user's overrides of the pods, containers and Services that the operator builds.
 //!
-//! Kept as raw JSON: a value that is written (`false`, `0`, `""`, `[]`, `null`) must stay apart from one that is
-//! absent, and fields of newer Kubernetes versions must pass through. [`crate::merge`] gives them their meaning.
+//! Kept as raw JSON: an explicit value (`false`, `0`, `""`, `[]`, `null`) differs from an absent one, and fields of newer
+//! Kubernetes versions must be kept. [`crate::merge`] merges them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,12 +29,12 @@ impl RawObject {
         }
     }
 
-    /// The text under a key of the object itself, if there is one and it is a text.
+    /// The value of a top-level key, if it is a string.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.0.get(key).and_then(Value::as_str)
     }
 
-    /// Whether this is the spec of a Service that only names a host elsewhere.
+    /// Whether this is the spec of a Service of type ExternalName.
     pub fn is_external_name(&self) -> bool {
         self.text("type") == Some("ExternalName")
     }
@@ -58,7 +58,7 @@ impl JsonSchema for RawObject {
     }
 }
 
-/// Labels and annotations added to a child object.
+/// Labels and annotations to add to a child object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Metadata {
     /// Labels to add.
@@ -71,30 +71,30 @@ pub struct Metadata {
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Changes to the pods that the operator builds.
+/// Overrides of the pods that the operator builds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PodTemplate {
     /// Labels and annotations of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
-    /// Fields of a core/v1 PodSpec, merged over the operator's by the strategic-merge rules of the pod schema.
-    /// Containers are added to the operator's; one that has the name of an operator's container is merged into it.
-    /// `null` takes a field of the operator's away, and so does `$patch: delete`, which tools do not drop.
+    /// Fields of a core/v1 PodSpec, merged into the operator's with the strategic merge rules of the pod schema. Containers
+    /// are added to the operator's; a container with the name of one of the operator's is merged into it. `null` removes a
+    /// field of the operator's. So does `$patch: delete`, which tools that drop `null` keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<RawObject>,
 }
 
-/// Changes to the Service that the operator builds.
+/// Overrides of the Service that the operator builds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceOverride {
     /// Labels and annotations of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
-    /// Fields of a core/v1 ServiceSpec. `externalIPs` is never passed on (CVE-2020-8554).
+    /// Fields of a core/v1 ServiceSpec. `externalIPs` is not used (CVE-2020-8554).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<RawObject>,
-    /// Port of the Service; the daemon's own when absent.
+    /// Port of the Service. Defaults to the daemon's port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
     /// Node port, for Services of type `NodePort` or `LoadBalancer`.

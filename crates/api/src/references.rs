@@ -1,10 +1,10 @@
-//! References to other objects in the same namespace. Cross-namespace references do not exist in this API.
+//! References to other objects in the same namespace. This API has no cross-namespace references.
 
 use k8s_openapi::api::core::v1 as core;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Names an object in the same namespace.
+/// Reference to an object in the same namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct LocalObjectReference {
@@ -21,7 +21,7 @@ impl From<&str> for LocalObjectReference {
     }
 }
 
-/// Names one key of a Secret in the same namespace.
+/// Reference to a key of a Secret in the same namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct SecretKeySelector {
@@ -41,7 +41,7 @@ impl From<SecretKeySelector> for core::SecretKeySelector {
     }
 }
 
-/// Names one key of a ConfigMap in the same namespace.
+/// Reference to a key of a ConfigMap in the same namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct ConfigMapKeySelector {
@@ -61,16 +61,16 @@ impl From<ConfigMapKeySelector> for core::ConfigMapKeySelector {
     }
 }
 
-/// Where a daemon that runs outside of this cluster is reached.
+/// Address of a daemon that runs outside this Kubernetes cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ExternalConfig {
-    /// Host name or address.
+    /// Host name or IP address.
     pub host: String,
     /// Port.
     pub port: i32,
 }
 
-/// The JWT key that counts when both the current and the deprecated field may be set.
+/// The JWT key in use if both the current and the deprecated field may be set.
 pub(crate) fn effective_jwt_key<'a>(
     current: Option<&'a SecretKeySelector>,
     deprecated: Option<&'a SecretKeySelector>,

@@ -10,7 +10,7 @@ use crate::references::LocalObjectReference;
 use crate::schema;
 use crate::status::{Condition, Endpoint};
 
-/// slurmrestd: Slurm's REST API, for programs and for the operator itself.
+/// slurmrestd: Slurm's REST API, for clients and for the operator itself.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -24,28 +24,28 @@ use crate::status::{Condition, Endpoint};
     schema = "disabled",
     derive = "PartialEq",
     derive = "Default",
-    doc = "slurmrestd: Slurm's REST API, for programs and for the operator itself.",
+    doc = "slurmrestd: Slurm's REST API, for clients and for the operator itself.",
     crates(kube_core = "::kube_core"),
     printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 pub struct RestApiSpec {
-    /// Controller whose cluster is served.
+    /// Controller of the Slurm cluster to serve.
     pub controller_ref: LocalObjectReference,
 
-    /// How many pods.
+    /// Number of pods.
     #[serde(default = "defaults::one")]
     pub replicas: i32,
 
-    /// Changes to the slurmrestd container; fields of a core/v1 Container. Its `image` must be written, here or in
-    /// `template`: there is no default.
+    /// Overrides of the slurmrestd container; fields of a core/v1 Container. `image` has no default: set it here or in
+    /// `template`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmrestd: Option<RawObject>,
 
-    /// Changes to the pods.
+    /// Overrides of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 
-    /// Changes to the Service `<name>-restapi`.
+    /// Overrides of the Service `<name>-restapi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceOverride>,
 }
@@ -62,25 +62,25 @@ impl Default for RestApiSpec {
     }
 }
 
-/// What was last seen of a RestApi.
+/// Observed state of a RestApi.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestApiStatus {
-    /// Generation that this status was computed from.
+    /// Generation of the object that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Progressing, Degraded.
+    /// Conditions: Ready, Progressing, Degraded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Where slurmrestd is reached.
+    /// Addresses of slurmrestd.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub endpoints: Vec<Endpoint>,
-    /// Pods.
+    /// Number of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Pods that are ready.
+    /// Number of ready pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
 }

@@ -1,5 +1,5 @@
-//! Values that the API keeps as text because the API server does not check them: durations, times, quantities and
-//! numbers-or-percentages. They are kept exactly as written and parsed where they are used.
+//! Values that the API keeps as text because the API server does not validate them: durations, times, quantities, and
+//! numbers or percentages. They are kept exactly as written and parsed where they are used.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not the value that it should be.
+/// Why a text is not a valid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScalarError {
     /// Not a Go duration.
-    #[error("{0:?} is not a duration; write a number with a unit, such as 90s, 30m or 2h15m")]
+    #[error("{0:?} is not a valid duration; use a number with a unit, such as 90s, 30m or 2h15m")]
     Duration(String),
     /// Not an RFC 3339 time.
-    #[error("{0:?} is not a time; write RFC 3339, such as 2026-11-15T22:00:00Z")]
+    #[error("{0:?} is not a valid time; use RFC 3339, such as 2026-11-15T22:00:00Z")]
     Time(String),
     /// Neither a whole number nor a percentage.
     #[error("{0:?} is neither a whole number nor a percentage such as 25%")]
     NumberOrPercent(String),
     /// Not a Kubernetes quantity.
-    #[error("{0:?} is not a quantity; write a number with a unit, such as 500m, 2 or 10Gi")]
+    #[error("{0:?} is not a valid quantity; use a number with a unit, such as 500m, 2 or 10Gi")]
     Quantity(String),
 }
 
@@ -30,7 +30,7 @@ pub enum ScalarError {
 pub struct GoDuration(pub String);
 
 impl GoDuration {
-    /// The duration, or why it is none. Negative durations are none of ours.
+    /// Parses the duration. Negative durations are invalid.
     pub fn parse(&self) -> Result<std::time::Duration, ScalarError> {
         parse_go_duration(&self.0).ok_or_else(|| ScalarError::Duration(self.0.clone()))
     }
@@ -82,13 +82,13 @@ fn parse_go_duration(text: &str) -> Option<std::time::Duration> {
     std::time::Duration::try_from_secs_f64(nanos / 1e9).ok()
 }
 
-/// A point in time, RFC 3339.
+/// A timestamp, RFC 3339.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Rfc3339(pub String);
 
-/// The API server lets a list pass where `format: date-time` is asked for. One such object must not keep a watch from
-/// reading all the others, so it is read as a text that is no time.
+/// The API server accepts a list for `format: date-time`. One such object must not prevent a watch from decoding all others,
+/// so it is read as an invalid time.
 impl<'de> Deserialize<'de> for Rfc3339 {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match serde_json::Value::deserialize(deserializer)? {
@@ -99,7 +99,7 @@ impl<'de> Deserialize<'de> for Rfc3339 {
 }
 
 impl Rfc3339 {
-    /// The time, or why it is none.
+    /// Parses the time.
     pub fn parse(&self) -> Result<Timestamp, ScalarError> {
         self.0.parse().map_err(|_| ScalarError::Time(self.0.clone()))
     }
@@ -123,7 +123,7 @@ impl JsonSchema for Rfc3339 {
     }
 }
 
-/// A whole number or a text, most often a percentage.
+/// A whole number or a string, usually a percentage.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum IntOrString {
@@ -134,7 +134,7 @@ pub enum IntOrString {
 }
 
 impl IntOrString {
-    /// The number that this stands for out of `total`. A percentage rounds up, as Slinky's does.
+    /// The number, or the percentage of `total`. A percentage rounds up, as in Slinky.
     pub fn scaled_up(&self, total: u32) -> Result<u32, ScalarError> {
         let wrong = || ScalarError::NumberOrPercent(self.to_string());
         match self {
@@ -178,29 +178,29 @@ impl JsonSchema for IntOrString {
     }
 }
 
-/// An amount such as `10Gi`, kept as written: the API server takes a bare number as well.
+/// An amount such as `10Gi`, kept as written: the API server accepts a plain number as well.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Quantity(pub IntOrString);
 
 impl Quantity {
-    /// The amount, or why it is none.
+    /// Parses the amount.
     pub fn parse(&self) -> Result<Amount, ScalarError> {
         Amount::parse(&self.0.to_string())
     }
 }
 
-/// A parsed quantity, exact to the smallest unit that Kubernetes knows.
+/// A parsed quantity, exact to the smallest unit of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount {
     nano: i128,
 }
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self { nano: 0 };
 
-    /// Reads Kubernetes' notation: `1`, `1.5`, `500m`, `10Gi`, `1e3`.
+    /// Parses Kubernetes' notation: `1`, `1.5`, `500m`, `10Gi`, `1e3`.
     pub fn parse(text: &str) -> Result<Self, ScalarError> {
         parse_quantity(text)
             .map(|nano| Self { nano })
@@ -220,7 +220,7 @@ impl Amount {
 }
 
 impl std::fmt::Display for Amount {
-    /// In the smallest unit, so that equal amounts read alike.
+    /// In the smallest unit, so that equal amounts are printed alike.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}n", self.nano)
     }
@@ -265,7 +265,7 @@ fn parse_quantity(text: &str) -> Option<i128> {
     let shift = exponent.checked_add(9)?.checked_sub(point)?;
     let power = 10_i128.checked_pow(shift.unsigned_abs())?;
     let scaled = digits.checked_mul(factor)?;
-    // Finer than nano rounds up, as Kubernetes does.
+    // Amounts smaller than nano round up, as in Kubernetes.
     let nano = if shift >= 0 {
         scaled.checked_mul(power)?
     } else {
@@ -282,7 +282,7 @@ impl JsonSchema for Quantity {
         true
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        // The API server's refusal by a pattern names the pattern and no remedy.
+        // No pattern: the API server's error would name the pattern but no remedy.
         IntOrString::json_schema(generator)
     }
 }

@@ -1,14 +1,14 @@
-//! Turns what schemars derives into the structural schema that the API server takes.
+//! Converts the schemas that schemars derives into structural schemas, which the API server requires.
 //!
-//! The rules are those of Slinky's CRDs: an absent value is the only way to say "not set" (`null` is pruned and
-//! then defaulted), except for the fields that carry `#[schemars(extend("nullable" = true))]`, where `null` is stored.
+//! The rules are those of Slinky's CRDs: only an absent value means unset (`null` is pruned and then defaulted), except for
+//! fields with `#[schemars(extend("nullable" = true))]`, where `null` is stored.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, json_schema};
 use serde_json::{Map, Value, json};
 
-/// Structural schema of `T`, everything inlined.
+/// Structural schema of `T`, with all subschemas inlined.
 pub(crate) fn structural<T: JsonSchema>() -> Result<JSONSchemaProps, serde_json::Error> {
     let settings = SchemaSettings::draft07().with(|s| {
         s.inline_subschemas = true;
@@ -38,17 +38,17 @@ fn make_structural(node: &mut Value) {
             _ => {}
         }
     }
-    // `deny_unknown_fields` is not used; pruning is the API server's job.
+    // The API server prunes unknown fields.
     if is_object && schema.get("additionalProperties") == Some(&Value::Bool(false)) {
         schema.remove("additionalProperties");
     }
-    // Descriptions in Rust docs are wrapped; the API server shows them as one paragraph.
+    // Rust docs are wrapped; descriptions are not.
     if let Some(Value::String(text)) = schema.get_mut("description") {
         *text = one_paragraph_each(text);
     }
 }
 
-/// `Option<T>` comes as `type: [T, "null"]`, as `anyOf: [T, null]` or as an enum with `null` in it.
+/// schemars derives `Option<T>` as `type: [T, "null"]`, as `anyOf: [T, null]` or as an enum with `null`.
 fn unwrap_option(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|t| t != "null");
@@ -72,14 +72,14 @@ fn unwrap_option(schema: &mut Map<String, Value>) {
         {
             schema.remove("anyOf");
             for (key, value) in inner {
-                // The field's own words win over those of its type.
+                // The field's own description takes precedence over that of its type.
                 schema.entry(key).or_insert(value);
             }
         }
     }
 }
 
-/// An enum whose variants have docs comes as `oneOf` of constants; the API server wants one `enum`.
+/// schemars derives an enum with documented variants as `oneOf` of constants; the API server requires one `enum`.
 fn flatten_unit_enum(schema: &mut Map<String, Value>) {
     let Some(Value::Array(variants)) = schema.get("oneOf") else {
         return;
@@ -119,12 +119,12 @@ fn one_paragraph_each(text: &str) -> String {
         .join("\n\n")
 }
 
-/// A JSON object whose fields we do not know and must not lose.
+/// A JSON object with unknown fields that must be preserved.
 pub(crate) fn raw_object() -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// Conditions as `metav1.Condition` has them: a map keyed by `type`.
+/// Conditions like `metav1.Condition`: a map keyed by `type`.
 pub(crate) fn conditions(_: &mut schemars::SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -137,23 +137,23 @@ pub(crate) fn conditions(_: &mut schemars::SchemaGenerator) -> Schema {
                 "lastTransitionTime": { "type": "string", "format": "date-time",
                     "description": "When the status last changed." },
                 "message": { "type": "string", "maxLength": 32768,
-                    "description": "What is the case, what is waited for and what a person can do." },
+                    "description": "The current state, what the operator is waiting for, and what the user can do." },
                 "observedGeneration": { "type": "integer", "format": "int64", "minimum": 0,
                     "description": "Generation of the object that the condition was computed from." },
                 "reason": { "type": "string", "minLength": 1, "maxLength": 1024,
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-                    "description": "One word for programs." },
+                    "description": "Machine-readable reason, one word." },
                 "status": { "type": "string", "enum": ["True", "False", "Unknown"],
-                    "description": "Whether the condition holds." },
+                    "description": "Status of the condition." },
                 "type": { "type": "string", "maxLength": 316,
                     "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
-                    "description": "What the condition is about." }
+                    "description": "Type of the condition." }
             }
         }
     })
 }
 
-/// A label selector, without the long upstream texts.
+/// A label selector, without the long upstream descriptions.
 pub(crate) fn label_selector(_: &mut schemars::SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

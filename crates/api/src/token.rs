@@ -1,4 +1,4 @@
-//! Token: a JSON Web Token for one Slurm user, kept in a Secret.
+//! Token: a JSON Web Token for one Slurm user, stored in a Secret.
 
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use crate::scalars::{GoDuration, Rfc3339};
 use crate::schema;
 use crate::status::Condition;
 
-/// A JSON Web Token for one Slurm user, kept in a Secret and renewed before it expires.
+/// A JSON Web Token for one Slurm user, stored in a Secret and renewed before it expires.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -25,7 +25,7 @@ use crate::status::Condition;
     schema = "disabled",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A JSON Web Token for one Slurm user, kept in a Secret and renewed before it expires.",
+    doc = "A JSON Web Token for one Slurm user, stored in a Secret and renewed before it expires.",
     crates(kube_core = "::kube_core"),
     printcolumn = r#"{"name": "USER", "type": "string", "jsonPath": ".spec.username"}"#,
     printcolumn = r#"{"name": "IAT", "type": "date", "jsonPath": ".status.issuedAt"}"#,
@@ -37,26 +37,26 @@ use crate::status::Condition;
      "fieldPath": ".jwtKeyRef", "reason": "FieldValueRequired"},
 ]))]
 pub struct TokenSpec {
-    /// Secret key that holds the HS256 key by which the token is signed. Cannot be changed.
+    /// Secret key that holds the HS256 key that signs the token. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt_key_ref: Option<SecretKeySelector>,
 
-    /// Deprecated name of `jwtKeyRef`, which wins when both are set.
+    /// Deprecated: use `jwtKeyRef`, which takes precedence if both are set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt_hs256_key_ref: Option<SecretKeySelector>,
 
-    /// Slurm user that the token speaks for.
+    /// Slurm user of the token.
     pub username: String,
 
-    /// How long each token is valid, such as `1h`. 15 minutes when absent.
+    /// How long each token is valid, such as `1h`. Defaults to 15 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<GoDuration>,
 
-    /// Whether the token is renewed before it expires. Without it the Secret is immutable.
+    /// Whether to renew the token before it expires. If false, the Secret is immutable.
     #[serde(default = "defaults::yes")]
     pub refresh: bool,
 
-    /// Secret key that the token is written to; key `SLURM_JWT` of `<name>-jwt-<username>` when absent.
+    /// Secret key to write the token to. Defaults to the key `SLURM_JWT` of `<name>-jwt-<username>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretKeySelector>,
 }
@@ -74,14 +74,14 @@ impl Default for TokenSpec {
     }
 }
 
-/// What was last seen of a Token.
+/// Observed state of a Token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenStatus {
-    /// Generation that this status was computed from.
+    /// Generation of the object that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Progressing, Degraded.
+    /// Conditions: Ready, Progressing, Degraded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -1,20 +1,20 @@
-//! Every name that two processes, or a process and a person, must spell alike: labels, annotations, finalizers,
-//! condition types and reasons, ports, environment, volumes, containers, files. They live here and nowhere else.
-//! Names under `slinky.slurm.net/` are Slinky's and never change; names under `keelson.dev/` are ours.
+//! All names that multiple processes or users rely on: labels, annotations, finalizers, condition types and reasons, ports,
+//! environment variables, volumes, containers, files. They are defined only here, except those that `init` needs too:
+//! these are in `slurm_conf::container` and re-exported here. Names under `slinky.slurm.net/` are Slinky's and never
+//! change; names under `keelson.dev/` are ours.
 
 /// API group of the six kinds.
 pub const GROUP: &str = "slinky.slurm.net";
-/// The one version served and stored.
+/// The only served and stored version.
 pub const VERSION: &str = "v1beta1";
-/// Category of the six kinds: `kubectl get slurm` lists them all. No kind, plural or short name may be the same word.
+/// Category of the six kinds: `kubectl get slurm` lists them all. No kind, plural or short name may equal it.
 pub const CATEGORY: &str = "slurm";
-/// Kubernetes' own label and annotation for the pod's default container, host name key and so on live here too,
-/// so that nobody retypes them.
+/// Node label of Kubernetes with the host name.
 pub const HOSTNAME_TOPOLOGY_KEY: &str = "kubernetes.io/hostname";
 
 /// Labels.
 pub mod label {
-    /// ConfigMap, by us: the kind of the object whose children it keeps until the object may go.
+    /// ConfigMap, set by the operator: the kind of the object whose children it keeps until the object may be deleted.
     pub const ANCHOR: &str = "keelson.dev/anchor";
     /// Which daemon a pod runs; see [`super::app`].
     pub const APP: &str = "app.kubernetes.io/name";
@@ -22,14 +22,16 @@ pub mod label {
     pub const INSTANCE: &str = "app.kubernetes.io/instance";
     /// Which part of a cluster a child is; see [`super::component`].
     pub const COMPONENT: &str = "app.kubernetes.io/component";
+    /// Standard label; version of the program. Charts set it.
+    pub const APP_VERSION: &str = "app.kubernetes.io/version";
+    /// Helm: name and version of the chart. Charts set it.
+    pub const CHART: &str = "helm.sh/chart";
     /// Standard label; not set on selectors.
     pub const PART_OF: &str = "app.kubernetes.io/part-of";
     /// Standard label; not set on selectors.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Name of the Controller that a worker registers with. Workers only.
     pub const CLUSTER: &str = "slinky.slurm.net/cluster";
-    /// `"true"` on the pod of the active slurmctld. Informational for us: no selector depends on it.
-    pub const CONTROLLER_ACTIVE: &str = "controller.slinky.slurm.net/active";
     /// Worker pod: its own name.
     pub const POD_NAME: &str = "nodeset.slinky.slurm.net/pod-name";
     /// Worker pod: padded ordinal (StatefulSet mode).
@@ -38,7 +40,7 @@ pub mod label {
     pub const POD_HOSTNAME: &str = "nodeset.slinky.slurm.net/pod-hostname";
     /// Worker pod: `"true"` while the disruption budget protects it from eviction.
     pub const POD_PROTECT: &str = "nodeset.slinky.slurm.net/pod-protect";
-    /// Worker pod: the scaling mode that it was made under.
+    /// Worker pod: the scaling mode under which it was created.
     pub const SCALING_MODE: &str = "nodeset.slinky.slurm.net/scaling-mode";
     /// Worker pod and ControllerRevision: hash of the revision.
     pub const REVISION_HASH: &str = "controller.kubernetes.io/hash";
@@ -56,6 +58,10 @@ pub mod app {
     pub const SLURMRESTD: &str = "slurmrestd";
     /// LoginSet.
     pub const LOGIN: &str = "login";
+    /// Embedded database of a SlurmCluster. Not `mariadb`: pods of users have that name.
+    pub const DATABASE: &str = "slurm-mariadb";
+    /// Dumps of the embedded database. Not the same, which selects the server.
+    pub const DATABASE_DUMP: &str = "slurm-mariadb-dump";
 }
 
 /// Values of [`label::COMPONENT`].
@@ -70,27 +76,29 @@ pub mod component {
     pub const RESTAPI: &str = "restapi";
     /// LoginSet.
     pub const LOGIN: &str = "login";
+    /// Embedded database of a SlurmCluster.
+    pub const DATABASE: &str = "database";
 }
 
 /// Annotations.
 pub mod annotation {
-    /// Worker pod, by a person or by us: `"true"` means that its Slurm node is to be drained.
+    /// Worker pod, set by users or the operator: `"true"` drains its Slurm node.
     pub const POD_CORDON: &str = "nodeset.slinky.slurm.net/pod-cordon";
-    /// Worker pod, by a person: int32; pods with a lower cost are removed first.
+    /// Worker pod, set by users: int32; pods with a lower cost are removed first.
     pub const POD_DELETION_COST: &str = "nodeset.slinky.slurm.net/pod-deletion-cost";
-    /// Worker pod, by us: RFC 3339 time at which its running jobs end at the latest.
+    /// Worker pod, set by the operator: RFC 3339 time by which its running jobs end.
     pub const POD_DEADLINE: &str = "nodeset.slinky.slurm.net/pod-deadline";
-    /// Node, by a person: drain reason used while the node is cordoned.
+    /// Node, set by users: drain reason used while the node is cordoned.
     pub const NODE_CORDON_REASON: &str = "nodeset.slinky.slurm.net/node-cordon-reason";
-    /// Node, by a person, and copied to its worker pods: Slurm dynamic topology line.
+    /// Node, set by users and copied to its worker pods: Slurm dynamic topology line.
     pub const TOPOLOGY_SPEC: &str = "topology.slinky.slurm.net/spec";
-    /// Node, by a person: comma separated Slurm features for the workers on it.
+    /// Node, set by users: comma-separated Slurm features for its workers.
     pub const FEATURES_SPEC: &str = "features.slinky.slurm.net/spec";
-    /// Node, by a person: host name of the worker on it (DaemonSet mode).
+    /// Node, set by users: host name of its worker (DaemonSet mode).
     pub const HOSTNAME_OVERRIDE: &str = "nodeset.slinky.slurm.net/hostname-override";
-    /// Pod: container that `kubectl logs` and `exec` take when none is named.
+    /// Pod: default container of `kubectl logs` and `exec`.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-    /// Pod: name of the content of the auth/slurm key Secret, as of all that are called hash here: keyed, see
+    /// Pod: hash of the auth/slurm key Secret. All hashes of Secrets are keyed; see
     /// [`object::HASH_KEY`](super::object::HASH_KEY).
     pub const SLURM_KEY_HASH: &str = "slinky.slurm.net/slurm-key-hash";
     /// Pod: checksum of the JWT key Secret.
@@ -106,44 +114,58 @@ pub mod annotation {
     /// Pod: checksum of the SSH host keys.
     pub const SSH_HOST_KEYS_HASH: &str = "slinky.slurm.net/ssh-host-keys-hash";
 
-    /// What all annotations of our own begin with.
+    /// Pod of an embedded database: hash of its password Secret.
+    pub const DATABASE_PASSWORD_HASH: &str = "keelson.dev/database-password-hash";
+
+    /// kubectl's copy of the object that it last applied.
+    pub const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    /// Prefix of kubectl's annotations.
+    pub const KUBECTL_PREFIX: &str = "kubectl.kubernetes.io/";
+    /// Prefix of Helm's annotations.
+    pub const HELM_PREFIX: &str = "meta.helm.sh/";
+    /// Prefix of Argo CD's labels and annotations.
+    pub const ARGO_CD_PREFIX: &str = "argocd.argoproj.io/";
+
+    /// Prefix of our own annotations.
     pub const PREFIX: &str = "keelson.dev/";
-    /// Child object: hash of what we last applied, so that removals are seen too.
+    /// Child object: hash of the last applied content, to detect removals too.
     pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
-    /// Any of the six kinds, by a person: `"true"` skips drains and waits while the object is deleted.
+    /// Any of the six kinds, set by users: `"true"` skips draining and waiting when the object is deleted.
     pub const FORCE_DELETE: &str = "keelson.dev/force-delete";
-    /// NodeSet, by a person: `"true"` is the same as `spec.paused`.
+    /// NodeSet, set by users: `"true"` is the same as `spec.paused`.
     pub const PAUSED: &str = "keelson.dev/paused";
-    /// Worker pod, by us: why we drain it, written before the first Slurm call so that a restart knows the cause.
+    /// Worker pod, set by the operator: why it drains the worker. Written before the first Slurm call, so that a restarted
+    /// operator knows the cause.
     pub const DRAIN_CAUSE: &str = "keelson.dev/drain-cause";
-    /// Worker pod, by us: RFC 3339 time of the drain request; the user's timeout counts from here.
+    /// Worker pod, set by the operator: RFC 3339 time of the drain request, from which `drain.timeout` counts.
     pub const DRAIN_SINCE: &str = "keelson.dev/drain-since";
-    /// Worker pod, by us: RFC 3339 time at which the slurmd started that served its Slurm node before the pod was made.
+    /// Worker pod, set by the operator: RFC 3339 start time of the slurmd that served its Slurm node before the pod was
+    /// created.
     pub const REGISTERED_BEFORE: &str = "keelson.dev/registered-before";
-    /// ConfigMap of a Controller, by us: the name of the configuration, under which slurmctld's pod and the status speak of it.
+    /// ConfigMap of a Controller, set by the operator: the name of the configuration, as used by slurmctld's pod and the status.
     pub const CONFIG_NAME: &str = "keelson.dev/config-name";
-    /// Controller and Accounting pods, by us: changed to make the kubelet deliver a new configuration at once.
+    /// Controller and Accounting pods, set by the operator: changed to make the kubelet update the configuration immediately.
     pub const CONFIG_POKE: &str = "keelson.dev/config-poke";
-    /// Controller, by us: name of the change for which all nodes are drained, because running jobs would not survive it.
-    /// Written before the first Slurm call, so that a restarted operator knows of the drains.
+    /// Controller, set by the operator: name of the change for which all nodes are drained, because running jobs would not
+    /// survive it. Written before the first Slurm call, so that a restarted operator knows about the drains.
     pub const QUIESCED_FOR: &str = "keelson.dev/quiesced-for";
-    /// Controller, by us: name of a change that needed a cluster without jobs and that slurmctld refused, and its words. It is
-    /// not tried again before it is another one.
+    /// Controller, set by the operator: name of a change that required a cluster without jobs and that slurmctld refused, and
+    /// the error. The operator does not retry the change until it is different.
     pub const REFUSED_CHANGE: &str = "keelson.dev/refused-change";
-    /// Controller, by a person: `"true"`, or which of [`GENERATE_KEYS`], separated by commas; the operator makes the key
+    /// Controller, set by users: `"true"`, or some of [`GENERATE_KEYS`], separated by commas. The operator generates the key
     /// Secrets that are missing.
     pub const GENERATE: &str = "keelson.dev/generate";
-    /// Controller, by a person: JSON, the annotations of the Secrets that are made, under the same names.
+    /// Controller, set by users: JSON object with the annotations of the generated Secrets, by key name.
     pub const GENERATE_ANNOTATIONS: &str = "keelson.dev/generate-annotations";
-    /// The keys that can be made.
+    /// The keys that the operator can generate.
     pub const GENERATE_KEYS: [&str; 2] = ["slurmKey", "jwtKey"];
-    /// Secret, by us: a key that we made and that is kept on uninstall.
+    /// Secret, set by the operator: a generated key, which is kept on uninstall.
     pub const GENERATED_KEY: &str = "keelson.dev/generated-key";
 }
 
-/// Objects that the operator makes for a whole namespace.
+/// Objects that the operator creates for a whole namespace.
 pub mod object {
-    /// Secret: the key of the names that pods carry for the contents of Secrets.
+    /// Secret: the key of the hashes of Secrets on pods.
     pub const HASH_KEY: &str = "keelson-hash-key";
     /// The key in it.
     pub const HASH_KEY_FILE: &str = "hash.key";
@@ -151,27 +173,27 @@ pub mod object {
 
 /// Finalizers.
 pub mod finalizer {
-    /// NodeSet: a maintenance reservation of ours may exist in Slurm (Slinky's name).
+    /// NodeSet: the operator's maintenance reservation may exist in Slurm (Slinky's name).
     pub const NODESET_RESERVATION: &str = "nodeset.slinky.slurm.net/reservation";
-    /// NodeSet: its workers are drained before they go.
+    /// NodeSet: the operator drains its workers before it is deleted.
     pub const NODESET_DRAIN: &str = "keelson.dev/drain";
-    /// Controller, Accounting, RestApi and key Secrets: kept until the last user of them is gone.
+    /// Controller, Accounting, RestApi and key Secrets: kept until no other object uses them.
     pub const IN_USE: &str = "keelson.dev/in-use";
 }
 
 /// Condition types on the six kinds and on worker pods.
 pub mod condition {
-    /// The object does what its spec says.
+    /// The object is as specified.
     pub const READY: &str = "Ready";
-    /// A change is on its way.
+    /// A change is in progress.
     pub const PROGRESSING: &str = "Progressing";
-    /// Something is wrong and a person should look.
+    /// Something is wrong and needs attention.
     pub const DEGRADED: &str = "Degraded";
-    /// slurmctld runs with the newest configuration.
+    /// slurmctld runs with the latest configuration.
     pub const CONFIG_APPLIED: &str = "ConfigApplied";
-    /// Controller: slurmdbd keeps records of the cluster's jobs.
+    /// Controller: slurmdbd records the cluster's jobs.
     pub const ACCOUNTING_REGISTERED: &str = "AccountingRegistered";
-    /// Deletion waits for something.
+    /// Deletion is waiting.
     pub const TERMINATING: &str = "Terminating";
     /// NodeSet: the reservation for a scheduled update exists in Slurm.
     pub const RESERVATION_CREATED: &str = "ReservationCreated";
@@ -183,7 +205,7 @@ pub mod condition {
 pub mod slurm_state {
     /// Base states, in Slinky's spelling.
     pub const BASE: [&str; 7] = ["Allocated", "Down", "Error", "Future", "Idle", "Mixed", "Unknown"];
-    /// Flags on top of a base state.
+    /// Flags in addition to a base state.
     pub const FLAGS: [&str; 8] = [
         "Completing",
         "Drain",
@@ -198,9 +220,9 @@ pub mod slurm_state {
 
 /// Condition reasons. Event reasons are in [`event`].
 pub mod reason {
-    /// Ready: everything is as the spec says.
+    /// Ready: everything is as specified.
     pub const AS_SPECIFIED: &str = "AsSpecified";
-    /// Ready: the daemon runs elsewhere and was not asked.
+    /// Ready: the daemon is external and was not checked.
     pub const EXTERNAL: &str = "External";
     /// Not ready: pods are starting.
     pub const STARTING: &str = "Starting";
@@ -208,89 +230,113 @@ pub mod reason {
     pub const REFERENCE_MISSING: &str = "ReferenceMissing";
     /// Not ready: the Controller named in `controllerRef` does not exist.
     pub const CONTROLLER_MISSING: &str = "ControllerMissing";
-    /// Not ready or degraded: slurmctld or slurmrestd does not answer.
+    /// Not ready or degraded: slurmctld or slurmrestd does not respond.
     pub const SLURM_UNREACHABLE: &str = "SlurmUnreachable";
-    /// Not ready or degraded: workers are ready for Kubernetes and out of service in Slurm.
+    /// Not ready or degraded: workers are ready in Kubernetes but down in Slurm.
     pub const NODES_DOWN: &str = "NodesDown";
     /// Degraded: the list of jobs cannot be read.
     pub const JOBS_UNREADABLE: &str = "JobsUnreadable";
-    /// Degraded: something that was to be done failed and is tried again.
+    /// Degraded: a step failed and will be retried.
     pub const STEP_FAILED: &str = "StepFailed";
-    /// Degraded: partitions name groups that slurmctld does not find.
+    /// Degraded: partitions name groups that slurmctld cannot find.
     pub const GROUPS_UNKNOWN: &str = "GroupsUnknown";
-    /// Degraded: several machines give their workers the same name.
+    /// Degraded: multiple machines give their workers the same name.
     pub const HOSTNAME_CONFLICT: &str = "HostnameConflict";
-    /// Not progressing: Slurm keeps records of workers that are gone.
+    /// Not progressing: Slurm still has records of removed workers.
     pub const RECORDS_KEPT: &str = "RecordsKept";
-    /// Degraded: the spec cannot be carried out as written.
+    /// Degraded: the spec cannot be applied as written.
     pub const INVALID_SPEC: &str = "InvalidSpec";
-    /// Degraded: the API server refused a child object.
+    /// Degraded: the API server rejected a child object.
     pub const APPLY_FAILED: &str = "ApplyFailed";
-    /// Degraded: a ServiceMonitor is asked for, and the cluster does not have that kind.
+    /// Degraded: a ServiceMonitor is configured, but its CRD is not installed.
     pub const MONITORING_UNAVAILABLE: &str = "MonitoringUnavailable";
-    /// Degraded: slurmctld refused the new configuration and goes on with the last good one.
+    /// Degraded: slurmctld refused the new configuration and keeps running with the last good one.
     pub const CONFIG_REFUSED: &str = "ConfigRefused";
-    /// slurmdbd does not know where slurmctld is, and keeps no records of its jobs.
+    /// slurmdbd does not know the address of slurmctld and does not record its jobs.
     pub const NOT_REGISTERED: &str = "NotRegistered";
-    /// Config pending: it is on its way to the pod.
+    /// The configuration is not in the pod yet.
     pub const CONFIG_PENDING: &str = "ConfigPending";
-    /// Another slurm.key waits until no job runs.
+    /// A new slurm.key waits until no job is running.
     pub const KEY_PENDING: &str = "KeyPending";
-    /// Progressing: workers are added or removed.
+    /// SlurmCluster, not ready: a component is not ready.
+    pub const COMPONENT_NOT_READY: &str = "ComponentNotReady";
+    /// SlurmCluster, progressing: a component changes.
+    pub const COMPONENT_CHANGING: &str = "ComponentChanging";
+    /// SlurmCluster, degraded: a component is degraded.
+    pub const COMPONENT_DEGRADED: &str = "ComponentDegraded";
+    /// SlurmCluster, a component's reason: the last dump of the embedded database failed.
+    pub const DUMP_FAILED: &str = "DumpFailed";
+    /// Progressing: the operator is adding or removing workers.
     pub const SCALING: &str = "Scaling";
-    /// Progressing: pods are replaced by ones of the newest revision.
+    /// Progressing: the operator is replacing pods with ones of the latest revision.
     pub const ROLLING_OUT: &str = "RollingOut";
-    /// Progressing: a worker is drained, jobs are still running on it.
+    /// Progressing: a worker is draining and still runs jobs.
     pub const DRAINING: &str = "Draining";
-    /// Not progressing: workers take no new jobs, because of a cordon or of somebody's drain in Slurm.
+    /// Not progressing: workers accept no new jobs because of a cordon, or because someone drained them in Slurm.
     pub const DRAINED: &str = "Drained";
-    /// Not progressing: a person asked for it.
+    /// Not progressing: paused by a user.
     pub const PAUSED: &str = "Paused";
     /// Terminating: objects that use this one still exist.
     pub const IN_USE: &str = "InUse";
     /// Token: the Secret holds a valid token.
     pub const ISSUED: &str = "Issued";
-    /// Token: its lifetime is over and it is not to be refreshed.
+    /// Token: it has expired and `refresh` is false.
     pub const EXPIRED: &str = "Expired";
-    /// Token: the signing key changed since, and it is not to be refreshed.
+    /// Token: the signing key has changed and `refresh` is false.
     pub const KEY_CHANGED: &str = "KeyChanged";
-    /// Accounting: slurmdbd cannot reach its database, or is refused by it.
+    /// Accounting: slurmdbd cannot connect to its database.
     pub const DATABASE_UNUSABLE: &str = "DatabaseUnusable";
-    /// Not ready: the daemon ended with an error and is started again.
+    /// Not ready: the daemon exited with an error and is being restarted.
     pub const DAEMON_ENDED: &str = "DaemonEnded";
     /// Not ready: Kubernetes cannot schedule the pod or start its container.
     pub const POD_HELD: &str = "PodHeld";
-    /// ReservationCreated is True (Slinky's word).
+    /// ReservationCreated is True (Slinky's reason).
     pub const RESERVATION_CREATED: &str = "Created";
-    /// ReservationCreated is False (Slinky's word).
+    /// ReservationCreated is False (Slinky's reason).
     pub const RESERVATION_NOT_EXISTS: &str = "NotExists";
-    /// ReservationCreated is Unknown: Slurm did not answer, or did not do what it was asked for.
+    /// ReservationCreated is Unknown: Slurm did not respond, or rejected the request.
     pub const RESERVATION_FAILED: &str = "ReservationFailed";
 }
 
-/// Event reasons. Those that Slinky has too are emitted where the same happens, so that alerts on them go on working. One
+/// Reasons of a failed reconcile, in the log.
+pub mod failure {
+    /// A referenced object could not be read.
+    pub const OBSERVE_FAILED: &str = "ObserveFailed";
+    /// The Secret with a Slurm key could not be created.
+    pub const KEY_FAILED: &str = "KeyFailed";
+    /// SSH host keys could not be generated.
+    pub const HOST_KEYS_FAILED: &str = "HostKeysFailed";
+    /// A token could not be signed.
+    pub const SIGN_FAILED: &str = "SignFailed";
+    /// The status could not be written.
+    pub const STATUS_FAILED: &str = "StatusFailed";
+    /// No client for Slurm's REST API could be set up.
+    pub const SLURM_CONNECTION_FAILED: &str = "SlurmConnectionFailed";
+}
+
+/// Event reasons. Reasons shared with Slinky are emitted in the same situations, so that existing alerts keep working. One
 /// difference: Slinky's `Scheduled Update` has a space, which the events API accepts but tools do not.
 /// `docs/src/reference/events.md` lists them all.
 pub mod event {
-    /// Workers are added.
+    /// The operator adds workers.
     pub const SCALING_UP: &str = "ScalingUp";
-    /// Workers are removed.
+    /// The operator removes workers.
     pub const SCALING_DOWN: &str = "ScalingDown";
-    /// A worker is drained because its node is cordoned.
+    /// The operator drains a worker because its node is cordoned.
     pub const NODE_CORDON: &str = "NodeCordon";
-    /// A ready worker is unknown to Slurm.
+    /// A ready worker is not registered with Slurm.
     pub const SLURM_NODE_NOT_REGISTERED: &str = "SlurmNodeNotRegistered";
-    /// The record of a worker that is gone for good was deleted from Slurm.
+    /// The operator deleted the record of a removed worker from Slurm.
     pub const DEFUNCT_SLURM_NODE_PRUNED: &str = "DefunctSlurmNodePruned";
-    /// A worker is replaced by a rolling update.
+    /// A rolling update replaces a worker.
     pub const ROLLING_UPDATE: &str = "RollingUpdate";
-    /// A worker is replaced by one with other resources or features, and Slurm's record of its node stays (not Slinky's).
+    /// A worker is replaced by one with other resources or features, but its node record in Slurm is kept (not Slinky's).
     pub const NODE_NOT_RENEWED: &str = "NodeNotRenewed";
-    /// Workers take no new jobs (not Slinky's).
+    /// Workers accept no new jobs (not Slinky's).
     pub const DRAINING: &str = "Draining";
-    /// Workers take jobs again (not Slinky's).
+    /// Workers accept jobs again (not Slinky's).
     pub const RESUMED: &str = "Resumed";
-    /// `drain.timeout` is over, and jobs on leaving workers are requeued or cancelled (not Slinky's).
+    /// `drain.timeout` has passed, and the operator requeues or cancels jobs on workers to remove (not Slinky's).
     pub const DRAIN_TIMEOUT: &str = "DrainTimeout";
     /// slurmrestd is too old to change the topology of a node (not Slinky's).
     pub const TOPOLOGY_NOT_CHANGED: &str = "TopologyNotChanged";
@@ -298,9 +344,9 @@ pub mod event {
     pub const SCHEDULED_UPDATE: &str = "ScheduledUpdate";
     /// A DaemonSet-mode worker failed and is replaced.
     pub const FAILED_DAEMON_POD: &str = "FailedDaemonPod";
-    /// A DaemonSet-mode worker ended and is replaced.
+    /// A DaemonSet-mode worker exited and is replaced.
     pub const SUCCEEDED_DAEMON_POD: &str = "SucceededDaemonPod";
-    /// A worker's host name no longer is what its node asks for.
+    /// A worker's host name no longer matches the annotation of its node.
     pub const HOSTNAME_MISMATCH: &str = "HostnameMismatch";
     /// The Controller of `controllerRef` could not be read.
     pub const CONTROLLER_REF_FAILED: &str = "ControllerRefFailed";
@@ -316,14 +362,16 @@ pub mod event {
     pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
     /// A worker pod could not be deleted.
     pub const FAILED_DELETE: &str = "FailedDelete";
+    /// Someone changed a field of a child that the SlurmCluster sets, and the operator put it back (not Slinky's).
+    pub const EDIT_REVERTED: &str = "EditReverted";
     /// A worker pod could not be changed.
     pub const FAILED_UPDATE: &str = "FailedUpdate";
 }
 
 /// Ports.
 pub mod port {
-    /// slurmctld.
-    pub const SLURMCTLD: u16 = 6817;
+    pub use slurm_conf::container::port::{INIT, SLURMCTLD};
+
     /// slurmd.
     pub const SLURMD: u16 = 6818;
     /// slurmdbd.
@@ -332,8 +380,6 @@ pub mod port {
     pub const SLURMRESTD: u16 = 6820;
     /// sshd in login and worker pods.
     pub const SSH: u16 = 22;
-    /// Status of PID 1 in our images.
-    pub const INIT: u16 = 6816;
     /// MariaDB or MySQL behind slurmdbd.
     pub const STORAGE: u16 = 3306;
     /// Name of the container and Service port of sshd in a login pod.
@@ -344,21 +390,17 @@ pub mod port {
 
 /// Environment variables of the containers.
 pub mod env {
-    /// slurmd: topology line of its node, spliced into `--conf`.
+    pub use slurm_conf::container::env::{POD_CPUS, POD_MEMORY, SACKD_OPTIONS};
+
+    /// slurmd: topology line of its node, inserted into `--conf`.
     pub const SLINKY_TOPOLOGY: &str = "SLINKY_TOPOLOGY";
-    /// slurmd: CPU limit of the pod, rounded up; 0 without a limit.
-    pub const POD_CPUS: &str = "POD_CPUS";
-    /// slurmd: memory limit of the pod in MiB; 0 without a limit.
-    pub const POD_MEMORY: &str = "POD_MEMORY";
-    /// login: options of sackd.
-    pub const SACKD_OPTIONS: &str = "SACKD_OPTIONS";
-    /// slurmrestd: marks the token as to be taken from each request.
+    /// slurmrestd: makes it take the token from each request.
     pub const SLURM_JWT: &str = "SLURM_JWT";
-    /// slurmrestd: what it may not drop inside a container.
+    /// slurmrestd: security features to disable inside a container.
     pub const SLURMRESTD_SECURITY: &str = "SLURMRESTD_SECURITY";
     /// initconf: owner of the copied files.
     pub const SLURM_USER: &str = "SLURM_USER";
-    /// logfile: path of the FIFO that it reads.
+    /// logfile: path of the FIFO to read.
     pub const SOCKET: &str = "SOCKET";
 }
 
@@ -386,7 +428,7 @@ pub mod container {
 pub mod volume {
     /// Slurm configuration and keys.
     pub const SLURM_ETC: &str = "slurm-etc";
-    /// What initconf copies from.
+    /// Source of the files that initconf copies.
     pub const SLURM_CONFIG: &str = "slurm-config";
     /// `/run`.
     pub const RUN: &str = "run";
@@ -402,7 +444,7 @@ pub mod volume {
     pub const SACKD_DIR: &str = "sackd-dir";
     /// `sshd_config` and `authorized_keys`.
     pub const SSH_CONFIG: &str = "ssh-config";
-    /// root's keys, as a directory, so that they change in running pods.
+    /// root's keys, mounted as a directory, so that they are updated in running pods.
     pub const SSH_KEYS: &str = "ssh-keys";
     /// SSH host keys.
     pub const SSH_HOST_KEYS: &str = "ssh-host-keys";
@@ -412,26 +454,20 @@ pub mod volume {
 
 /// Directories inside the containers.
 pub mod dir {
-    /// Slurm configuration.
-    pub const SLURM_ETC: &str = "/etc/slurm";
-    /// Where initconf writes.
+    pub use slurm_conf::container::dir::{
+        LIVE_FILES, LOG, SACKD_RUN, SLURM_ETC, SLURMCTLD_SPOOL, SLURMD_SPOOL,
+    };
+
+    /// Target directory of initconf.
     pub const INITCONF_TARGET: &str = "/mnt/etc/slurm";
-    /// Where initconf reads.
+    /// Source directory of initconf.
     pub const INITCONF_SOURCE: &str = "/mnt/slurm";
-    /// Log files.
-    pub const LOG: &str = "/var/log/slurm";
     /// Run directory.
     pub const RUN: &str = "/run";
-    /// Scratch: scripts of users write there, and slurmdbd's archives unless told otherwise.
+    /// Scratch directory for user scripts, and the default for slurmdbd's archives.
     pub const TMP: &str = "/tmp";
     /// slurmctld's authentication socket.
     pub const SLURMCTLD_RUN: &str = "/run/slurmctld";
-    /// sackd's socket.
-    pub const SACKD_RUN: &str = "/run/slurm";
-    /// Parent of slurmctld's state directory, which is named after the cluster.
-    pub const SLURMCTLD_SPOOL: &str = "/var/spool/slurmctld";
-    /// slurmd's spool.
-    pub const SLURMD_SPOOL: &str = "/var/spool/slurmd";
     /// sshd's configuration.
     pub const SSH: &str = "/etc/ssh";
     /// SSSD's configuration.
@@ -442,43 +478,39 @@ pub mod dir {
 
 /// File names, which are also keys of ConfigMaps and Secrets.
 pub mod file {
-    /// Main configuration.
-    pub const SLURM_CONF: &str = "slurm.conf";
-    /// Accounting daemon's configuration.
-    pub const SLURMDBD_CONF: &str = "slurmdbd.conf";
-    /// cgroup plug-in's configuration.
-    pub const CGROUP_CONF: &str = "cgroup.conf";
-    /// auth/slurm key.
-    pub const SLURM_KEY: &str = "slurm.key";
-    /// HS256 key.
-    pub const JWT_KEY: &str = "jwt.key";
+    pub use slurm_conf::container::file::{
+        CGROUP_CONF, DATABASE_CA, DATABASE_CERT, DATABASE_CERT_KEY, GRES_CONF, JWT_KEY, SLURM_CONF,
+        SLURM_KEY, SLURMCTLD_LOG, SLURMD_LOG, SLURMDBD_CONF,
+    };
+
+    /// Certificate in a Secret of type `kubernetes.io/tls`.
+    pub const TLS_CERT: &str = "tls.crt";
+    /// Key in a Secret of type `kubernetes.io/tls`.
+    pub const TLS_KEY: &str = "tls.key";
+
     /// JSON Web Key Set.
     pub const JWKS: &str = "jwks.json";
     /// sshd.
     pub const SSHD_CONFIG: &str = "sshd_config";
     /// root's keys in login pods.
     pub const AUTHORIZED_KEYS: &str = "authorized_keys";
-    /// The same in the directory of keys by user.
+    /// root's keys in the directory with one file per user.
     pub const ROOT_KEYS: &str = "authorized_keys.root";
     /// SSSD.
     pub const SSSD_CONF: &str = "sssd.conf";
-    /// Log of slurmctld.
-    pub const SLURMCTLD_LOG: &str = "slurmctld.log";
-    /// Log of slurmd.
-    pub const SLURMD_LOG: &str = "slurmd.log";
-    /// Key of a token Secret unless `secretRef.key` says otherwise.
+    /// Default key of a token Secret.
     pub const TOKEN: &str = "SLURM_JWT";
-    /// SSH host keys; the public half has `.pub` behind it.
+    /// SSH host keys; the public keys have the suffix `.pub`.
     pub const SSH_HOST_KEYS: [&str; 3] = ["ssh_host_rsa_key", "ssh_host_ecdsa_key", "ssh_host_ed25519_key"];
-    /// Files that only the operator writes: a configFileRef may not carry them.
+    /// Files that only the operator writes: not allowed in a configFileRef.
     pub const RESERVED: [&str; 2] = [SLURM_CONF, SLURMDBD_CONF];
-    /// Files that Slurm reads by name; others in a configFileRef are ignored by Slurm unless included.
+    /// Files that Slurm reads by name. Slurm ignores other files of a configFileRef unless they are included.
     pub const KNOWN: [&str; 14] = [
         "acct_gather.conf",
         "burst_buffer.conf",
         CGROUP_CONF,
         "cli_filter.lua",
-        "gres.conf",
+        GRES_CONF,
         "helpers.conf",
         "job_container.conf",
         "job_submit.lua",
@@ -491,33 +523,33 @@ pub mod file {
     ];
 }
 
-/// Words that Slurm sees.
+/// Names and values used in Slurm.
 pub mod slurm {
-    /// User that runs slurmctld, slurmdbd; made in every image.
+    /// User that runs slurmctld and slurmdbd; exists in every image.
     pub const USER: &str = "slurm";
     /// Its uid and gid.
-    pub const UID: i64 = 401;
+    pub const UID: i64 = slurm_conf::container::SLURM_UID as i64;
     /// uid and gid of slurmrestd.
     pub const NOBODY_UID: i64 = 65534;
-    /// Features that we manage from node annotations start with this.
+    /// Prefix of the features that the operator manages from node annotations.
     pub const FEATURE_PREFIX: &str = "k8s/";
-    /// A node's reason is ours if it is empty or starts with this.
+    /// Prefix of the operator's node reasons. An empty reason counts as the operator's too.
     pub const REASON_PREFIX: &str = "slurm-operator: ";
     /// Reason of nodes that a Controller has drained for a change that running jobs would not survive. It does not start
-    /// with [`REASON_PREFIX`]: only the Controller brings these nodes back.
+    /// with [`REASON_PREFIX`]: only the Controller resumes these nodes.
     pub const QUIESCE_REASON: &str =
         "keelson: a change of slurm.key or slurm.conf needs a cluster without jobs";
     /// Value of [`QUIESCED_FOR`](super::annotation::QUIESCED_FOR) once slurmctld runs with the change.
     pub const QUIESCE_OVER: &str = "in-use";
-    /// Begins that value once slurmctld was given the change; its name follows.
+    /// Prefix of that value once slurmctld has received the change, followed by the name of the change.
     pub const QUIESCE_SWITCHED: &str = "switched:";
     /// Name of a scheduled update's reservation, followed by the NodeSet's name.
     pub const RESERVATION_PREFIX: &str = "SlurmOperatorMaint-";
-    /// Longest ClusterName that Slurm takes.
+    /// Maximum length of a ClusterName in Slurm.
     pub const CLUSTER_NAME_MAX: usize = 40;
     /// `iss` claim of tokens.
     pub const TOKEN_ISSUER: &str = "slurm-operator";
-    /// Longest token lifetime in seconds that Slurm understands.
+    /// Maximum token lifetime in seconds that Slurm supports.
     pub const TOKEN_LIFETIME_MAX_SECS: i64 = 2_147_483_646;
     /// Liveness path of slurmctld and slurmd.
     pub const LIVEZ: &str = "/livez";
@@ -532,5 +564,5 @@ pub mod slurm {
     pub const READYZ: &str = "/readyz";
 }
 
-/// Taint that older workers were protected by; every worker still tolerates it.
+/// Taint that protected older workers; every worker still tolerates it.
 pub const WORKER_TAINT: &str = "nodeset.slinky.slurm.net/worker";

@@ -1,5 +1,5 @@
-//! The CRDs beside Slinky's: the facts of both stand in `crd_facts.txt` and in the tables here, and ours must be exactly
-//! that. A field that changes by accident fails, and so does one that is added without being written down.
+//! Compares the CRDs with Slinky's: `crd_facts.txt` and the tables here list the facts of both, and our CRDs must match
+//! them exactly. A field that changes by accident fails, and so does a field that is not listed.
 
 #![allow(
     clippy::unwrap_used,
@@ -113,7 +113,7 @@ fn walk(path: &str, schema: &Value, required: bool, facts: &mut Facts) {
     }
 }
 
-/// The lines of one section of the table, differences applied.
+/// Returns the lines of one section of the table, with the differences applied.
 fn section(name: &str) -> Vec<(String, String)> {
     let mut lines: Vec<(String, String)> = Vec::new();
     let table = include_str!("crd_facts.txt");
@@ -133,7 +133,7 @@ fn section(name: &str) -> Vec<(String, String)> {
     lines
 }
 
-/// Puts what a shape stands for in its place.
+/// Adds a fact, with a reference to a shape replaced by the shape's facts.
 fn expand(path: &str, fact: &str, facts: &mut Facts) {
     let Some(shape) = fact.strip_prefix('@') else {
         facts.insert(path.to_owned(), fact.to_owned());
@@ -190,7 +190,7 @@ fn names_are_the_peers(
         json!({ "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular,
                 "shortNames": short_names, "categories": ["slurm"] })
     );
-    // kubectl takes a category for a name and a name for a category: one word must not be both.
+    // kubectl looks up one word as a name and as a category, so no word may be both.
     assert!(
         ![plural, singular]
             .iter()
@@ -252,7 +252,7 @@ fn subresources_are_the_peers(
     assert_eq!(version(kind)["subresources"], expected);
 }
 
-/// The messages start with Slinky's, so that whoever looks for them finds them.
+/// The messages start with Slinky's, so that users can search for them.
 #[rstest]
 #[case("Accounting", "", &["slurmKeyRef must be set when external is false",
     "jwtKeyRef or jwtHs256KeyRef must be set when external is false", "externalConfig must be set when external is true"])]
@@ -285,7 +285,8 @@ fn rules_are_the_peers(#[case] kind: &str, #[case] at: &str, #[case] messages: &
     }
 }
 
-/// A rule that reads a field which may be absent ends in an evaluation error instead of its message.
+/// Checks that rules test optional fields with `has`: otherwise an absent field causes an evaluation error instead of
+/// the rule's message.
 fn guards_optional_fields(schema: &Value, rule: &str) {
     for (at, _) in rule.match_indices("self.") {
         let path: String = rule[at..]

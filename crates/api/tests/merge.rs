@@ -1,4 +1,4 @@
-//! Every rule of merging a user's pods, containers and Services over ours.
+//! Tests every rule for merging the user's pods, containers and Services into ours.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
@@ -30,7 +30,7 @@ fn our_container() -> Value {
     })
 }
 
-/// What `pointer` holds in our container after the user's change.
+/// The value at `pointer` in our container after the user's override.
 #[rstest]
 #[case::absent_is_ours(json!({}), "/image", json!("ours:1"))]
 #[case::image(json!({"image": "theirs:2"}), "/image", json!("theirs:2"))]
@@ -119,7 +119,7 @@ fn our_pod() -> Value {
     })
 }
 
-/// What `pointer` holds in our pod after the user's change.
+/// The value at `pointer` in our pod after the user's override.
 #[rstest]
 #[case::containers_are_added_behind_ours(json!({"containers": [{"name": "x"}]}), "/containers",
     json!([{"name": "slurmd", "image": "ours:1", "args": ["-Z"]}, {"name": "x"}]))]
@@ -204,7 +204,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Keys that have a meaning, so that the rules meet each other.
+/// Generates objects from keys with a special meaning, so that the rules interact.
 fn any_object(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = serde_json::Map<String, Value>> {
     let key = prop::sample::select(vec![
         "name",
@@ -234,7 +234,7 @@ fn any_object(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = serd
     })
 }
 
-/// Every scalar at a path of maps only.
+/// Collects every scalar whose path contains only maps.
 fn scalars(prefix: &str, value: &Value, found: &mut Vec<(String, Value)>) {
     match value {
         Value::Object(map) => {

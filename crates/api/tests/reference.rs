@@ -1,4 +1,4 @@
-//! The book's page about the fields is what the types say. `cargo xtask crds` rewrites it.
+//! Tests that the documentation's page about the fields matches the types. `cargo xtask crds` rewrites it.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,9 +15,11 @@ use serde_json::Value;
 const HEAD: &str = "\
 # Fields of the API
 
-Group `slinky.slurm.net`, version `v1beta1`. Made from the types; what is refused beyond the types is in
-[What is checked](../explanation/admission.md), and what the conditions say in [Conditions](conditions.md). Without the chart,
-each container's `image` must be written: [Without the chart](../how-to/manifests.md) has a whole cluster.
+`SlurmCluster` is in group `keelson.dev`, version `v1alpha1`, and the other kinds are in group `slinky.slurm.net`, version
+`v1beta1`. Generated from the types. Fields of a SlurmCluster's `controller`, `accounting`, `restApi`, `login.<name>` and
+`nodeSets.<name>` that have the same name in the child's kind are described there. [What is checked](../explanation/admission.md) describes
+the validation beyond the types, and [Conditions](conditions.md) the conditions. Without the chart, you must set the `image` of each
+container: [Without the chart](../how-to/manifests.md) shows a whole cluster.
 ";
 
 #[test]

@@ -1,5 +1,5 @@
-//! Any object that the CRDs accept is read and written without loss, and reading it fills in the very defaults that the
-//! API server fills in. Objects are generated from the CRD schemas, so that no field is forgotten here.
+//! Tests that any object that the CRDs accept is read and written without loss, and that reading fills in the same
+//! defaults as the API server. Objects are generated from the CRD schemas, so that no field is missed.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ fn any_json() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// A text that fits the pattern; the few patterns in our CRDs are listed.
+/// Generates a text that matches the pattern; the few patterns in our CRDs are listed.
 fn text(pattern: &str) -> BoxedStrategy<String> {
     let examples: &[&str] = match pattern {
         p if p.starts_with("^([a-z0-9]([-a-z0-9]") => &["Ready", "a.b/C"],
@@ -69,7 +69,7 @@ fn any_text(schema: &Value) -> BoxedStrategy<Value> {
     text.prop_map(Value::from).boxed()
 }
 
-/// Any value that the API server accepts under the schema.
+/// Generates any value that the API server accepts for the schema.
 fn accepted(schema: &Value) -> BoxedStrategy<Value> {
     let value = if schema["x-kubernetes-int-or-string"] == json!(true) {
         prop_oneof![any_text(schema), any::<i64>().prop_map(Value::from)].boxed()
@@ -131,8 +131,8 @@ fn object(schema: &Value) -> BoxedStrategy<Value> {
     fields.prop_map(Value::Object).boxed()
 }
 
-/// What the API server makes of an object: defaults where the parent is there. A `null` in a nullable field is the one
-/// thing that we write differently: not at all.
+/// Returns an object as the API server stores it: with defaults where the parent exists. The only difference is `null`
+/// in a nullable field, which we omit.
 fn stored(schema: &Value, value: &Value) -> Value {
     if schema["x-kubernetes-preserve-unknown-fields"] == json!(true) {
         return value.clone();
@@ -155,7 +155,7 @@ fn stored(schema: &Value, value: &Value) -> Value {
     }
 }
 
-/// Empty lists and texts of a status say nothing and are not written.
+/// Removes empty lists and texts from a status, because they are not written.
 fn without_empties(mut status: Value) -> Value {
     if let Value::Object(fields) = &mut status {
         let emptiable = ["conditions", "endpoints", "selector", "nodeSetHash"];
@@ -185,7 +185,7 @@ fn check<K: DeserializeOwned + Serialize>(
     Ok(())
 }
 
-/// Condition times are read as times: the instant is kept, not its spelling.
+/// Converts condition times to seconds, because only the time is kept, not its format.
 fn normal_times(status: &Value) -> Value {
     let mut status = status.clone();
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Every rule on objects: what is refused and where, what is only warned of, what may not change.
+//! Tests every validation rule: rejected fields, warnings, and immutable fields.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
@@ -9,7 +9,7 @@ use rstest::rstest;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// JSON merge patch, without the deletion by `null`.
+/// Applies a JSON merge patch, without deletion by `null`.
 fn patched(mut base: Value, patch: &Value) -> Value {
     match (&mut base, patch) {
         (Value::Object(base), Value::Object(patch)) => {
@@ -208,7 +208,7 @@ fn a_controller_without_keys_is_refused_twice() {
     refused_at(&old_name, "");
 }
 
-/// As container runtimes read them.
+/// Image references as container runtimes parse them.
 #[rstest]
 #[case("alpine", true)]
 #[case("slurm/slurmd:26.05-ubuntu24.04", true)]

@@ -1,7 +1,7 @@
-//! `pods/binding`: at the instant a worker is scheduled it gets its node's topology, so that slurmd starts with it.
+//! `pods/binding`: sets the topology of a worker to that of its node when it is scheduled, so that slurmd starts with it.
 //!
-//! The annotation is put on the Binding, from where the API server copies it to the pod in the same write that
-//! schedules it. Nothing here ever keeps a pod from being scheduled.
+//! The webhook adds the annotation to the Binding; the API server copies it to the pod in the same write that schedules
+//! the pod. The webhook never prevents a pod from being scheduled.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::{
 /// Name in metrics.
 pub const KIND: &str = "binding";
 
-/// Answers one request.
+/// Reviews one request.
 pub async fn review(request: &Request, cluster: &Cluster) -> Verdict {
     let Some(Binding {
         pod,
@@ -41,7 +41,7 @@ pub async fn review(request: &Request, cluster: &Cluster) -> Verdict {
     }
 }
 
-/// What is to be bound to what.
+/// A request to bind a pod to a node.
 #[derive(Debug, PartialEq)]
 struct Binding<'a> {
     pod: &'a str,
@@ -55,7 +55,7 @@ impl<'a> Binding<'a> {
             return None;
         }
         let object = request.object.as_ref()?;
-        // A binding has the name of its pod, in the URL and in itself.
+        // A Binding has the name of its pod, both in the URL and in its metadata.
         let own = object.pointer("/metadata/name").and_then(Value::as_str);
         Some(Self {
             pod: own.unwrap_or(&request.name),
@@ -69,7 +69,7 @@ fn is_worker(labels: &Lookup<BTreeMap<String, String>>) -> bool {
     matches!(labels, Lookup::Found(labels) if labels.get(label::APP).is_some_and(|name| name == app::SLURMD))
 }
 
-/// The change that gives the pod its node's topology; an empty one takes away what an earlier node left.
+/// The patch that sets the topology to the node's. An empty value clears the topology of an earlier node.
 fn topology(written: Option<&Value>, node: &Lookup<BTreeMap<String, String>>) -> Option<Patch> {
     let Lookup::Found(node) = node else { return None };
     let topology = node.get(annotation::TOPOLOGY_SPEC).map_or("", String::as_str);

@@ -1,5 +1,5 @@
-//! Names of the objects that the operator makes from an object: they must be possible, and nobody else's. Only asked
-//! when an object is created, because a name never changes.
+//! Names of the child objects that the operator creates: they must be valid and not in use by another object. Checked
+//! only on create, because names never change.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::{
     validate::{Rules, refuse},
 };
 
-/// Judges the names that a new object's children would have.
+/// Checks the names of a new object's children.
 pub fn check<K: Rules>(object: &K, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let name = object.name_any();
-    // The API server makes up the name after it has asked us.
+    // With generateName, the API server generates the name after admission.
     if name.is_empty() {
         return;
     }
@@ -25,17 +25,17 @@ pub fn check<K: Rules>(object: &K, snapshot: &NamespaceSnapshot, report: &mut Re
             report,
             &path,
             format!(
-                "{name:?} has {} characters, too many for the names of its pods and Services",
+                "{name:?} has {} characters, which is too long for the names of its pods and Services",
                 name.len()
             ),
-            format!("write at most {limit}"),
+            format!("use at most {limit} characters"),
         );
     } else if !object.services().is_empty() && !is_service_name(&name) {
         refuse(
             report,
             &path,
-            format!("{name:?} cannot be the start of a Service's name"),
-            "write lower-case letters, digits and '-', starting with a letter",
+            format!("{name:?} cannot be the prefix of a Service name"),
+            "use lower-case letters, digits and '-', starting with a letter",
         );
     }
     let own = object.services();
@@ -48,14 +48,14 @@ pub fn check<K: Rules>(object: &K, snapshot: &NamespaceSnapshot, report: &mut Re
             refuse(
                 report,
                 &path,
-                format!("its Service would be called {service:?}, as that of {owner} is"),
-                "give it another name",
+                format!("its Service {service:?} would conflict with the Service of {owner}"),
+                "use another name",
             );
         }
     }
 }
 
-/// Other than most names, a Service's begins with a letter and has no dots.
+/// Unlike most names, a Service name starts with a letter and has no dots.
 fn is_service_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.ends_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
@@ -64,7 +64,7 @@ fn is_service_name(name: &str) -> bool {
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
-/// The Services of the namespace that belong to objects of ours, and whose they are.
+/// The Services of the Slurm objects in the namespace, with their owners.
 fn services(snapshot: &NamespaceSnapshot) -> BTreeMap<String, String> {
     fn of<K: Rules>(objects: &[std::sync::Arc<K>]) -> impl Iterator<Item = (String, String)> {
         objects.iter().flat_map(|object| {

@@ -1,5 +1,5 @@
-//! What is read from the API server: watches of our kinds, and for the hook on bindings a pod's labels and a node's
-//! annotations. No policy.
+//! Reads from the API server: watches of our kinds, and, for the webhook on bindings, a pod's labels and a node's
+//! annotations. Contains no policy.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -12,12 +12,12 @@ use serde::de::DeserializeOwned;
 
 use crate::namespace_snapshot::{Lookup, NamespaceSnapshot, is_object_name};
 
-/// Index of the watched objects.
+/// Index of the watched objects by namespace.
 const NAMESPACE: &str = "namespace";
-/// How long one object may take to come. The API server waits for us meanwhile, so this is short.
+/// Timeout for reading one object. Short, because the API server is waiting for the review.
 const READ: Duration = Duration::from_secs(2);
 
-/// The objects of our kinds, as the watches know them.
+/// Watch caches of our kinds.
 #[derive(Debug, Clone)]
 pub struct Caches {
     pub accountings: Arc<Cache<Accounting>>,
@@ -29,7 +29,7 @@ pub struct Caches {
 }
 
 impl Default for Caches {
-    /// Rules read specs only.
+    /// The rules read specs only, so statuses are dropped.
     fn default() -> Self {
         Self {
             accountings: by_namespace(|object| object.status = None),
@@ -48,7 +48,7 @@ fn by_namespace<K: ResourceExt>(prune: fn(&mut K)) -> Arc<Cache<K>> {
 }
 
 impl Caches {
-    /// Whether every list has come once.
+    /// Whether every cache has synced.
     fn are_whole(&self) -> bool {
         self.accountings.synced().now_or_never().is_some()
             && self.controllers.synced().now_or_never().is_some()
@@ -58,7 +58,7 @@ impl Caches {
             && self.tokens.synced().now_or_never().is_some()
     }
 
-    /// Starts the watches that fill them.
+    /// Starts the watches that fill the caches.
     pub fn watch(&self, watches: &Watches) {
         watches.custom(&self.accountings);
         watches.custom(&self.controllers);
@@ -69,7 +69,7 @@ impl Caches {
     }
 }
 
-/// The cluster, to be read.
+/// Read access to the cluster.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
@@ -96,7 +96,7 @@ impl Cluster {
         }
     }
 
-    /// What surrounds an object in this namespace.
+    /// The objects of our kinds in this namespace.
     pub fn snapshot(&self, namespace: &str) -> NamespaceSnapshot {
         NamespaceSnapshot {
             now: Some(self.clock.now()),
@@ -128,7 +128,7 @@ async fn read<K, T>(api: &Api<K>, name: &str, take: fn(K) -> T) -> Lookup<T>
 where
     K: Clone + DeserializeOwned + fmt::Debug,
 {
-    // The name becomes part of a path.
+    // The name becomes part of a URL path.
     if !is_object_name(name) {
         return Lookup::Impossible;
     }
@@ -136,8 +136,8 @@ where
         Ok(Ok(Some(object))) => return Lookup::Found(take(object)),
         Ok(Ok(None)) => return Lookup::Missing,
         Ok(Err(error)) => keelson_runtime::run::chain(&error),
-        Err(_) => format!("no answer in {} s", READ.as_secs()),
+        Err(_) => format!("no response within {} s", READ.as_secs()),
     };
-    tracing::warn!(name, error, "an object that a review needs was not read");
+    tracing::warn!(name, error, "failed to read an object for a review");
     Lookup::Unknown
 }

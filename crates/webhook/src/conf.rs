@@ -1,5 +1,5 @@
-//! Texts of the user's that end up in a file which Slurm or sshd reads: written here as the operator would write them,
-//! to see what cannot be read and what would not be used. What a user writes is used or refused, never ignored.
+//! User text that goes into configuration files of Slurm or sshd. Renders the files as the operator does, to find what
+//! cannot be parsed and what would not be used. A setting is used or rejected, never ignored.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use slurm_conf::{
     catalogue::File,
     merge::{Error, Finding, FindingKind, Rendered},
     node_conf,
-    precheck::{self, Flaw},
+    precheck::{self, Flaw, MissingFile},
     slurm_conf::{
         AccountingHost, ExternalSlurmConf, NodeSet, Partition, SlurmConf, render_external, render_read,
     },
     slurmdbd_conf::{self, SlurmdbdConf, Storage},
     sshd_config,
-    syntax::{Document, Statement, parse, parse_pairs},
+    syntax::{Statement, parse, parse_pairs},
     value::{encode_name, encode_nodeset_name, encode_partition_name},
     vocabulary::{self, Note},
 };
@@ -28,11 +28,11 @@ use crate::{
     validate::{refuse, warn},
 };
 
-/// The user's part of slurm.conf. Files that it includes are not known here: the operator judges them.
+/// Checks the user's part of slurm.conf. The operator checks included files, which the webhook cannot read.
 pub fn slurm_conf(controller: &Controller, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let path = Path::spec().field("extraConf");
     let extra_conf = controller.spec.extra_conf.as_deref().unwrap_or_default();
-    // A wrong name is refused by itself; here it would only hide the rest.
+    // An invalid name is rejected elsewhere; here it would only hide other errors.
     let cluster_name = controller.cluster_name();
     if extra_conf.trim().is_empty() || encode_name(&cluster_name).is_err() {
         return;
@@ -54,22 +54,26 @@ pub fn slurm_conf(controller: &Controller, snapshot: &NamespaceSnapshot, report:
         render_read(&conf, &document)
     };
     report_rendered(&path, rendered, report);
-    words(
-        &path,
-        &vocabulary::notes(File::Slurm, &document),
-        snapshot,
-        report,
-    );
-    for flaw in precheck::flaws(&document) {
-        // Where slurmctld runs elsewhere, its workers are none of ours.
+    let checked = precheck::check(&document, |file| {
+        file.starts_with('/') || may_have_files(controller)
+    });
+    words(&path, &checked.notes, snapshot, report);
+    for flaw in checked.flaws {
+        // Workers of an external slurmctld are not managed by the operator.
         if !(controller.spec.external && matches!(flaw, Flaw::SelectType { .. })) {
             refuse(report, &path, flaw.to_string(), flaw.remedy());
         }
     }
-    missing_files(controller, &path, &document, snapshot, report);
+    missing_files(&path, &checked.missing_files, snapshot, report);
 }
 
-/// What the operator would write around the user's text.
+/// Reports whether a ConfigMap could have a file. The operator checks whether it does.
+fn may_have_files(controller: &Controller) -> bool {
+    let any = |list: &Option<Vec<_>>| list.as_ref().is_some_and(|list| !list.is_empty());
+    controller.spec.external || any(&controller.spec.config_file_refs)
+}
+
+/// The slurm.conf that the operator would render.
 fn assembled(controller: &Controller, snapshot: &NamespaceSnapshot) -> SlurmConf {
     let own = controller.metadata.name.as_deref().unwrap_or_default();
     let own = snapshot
@@ -87,7 +91,7 @@ fn assembled(controller: &Controller, snapshot: &NamespaceSnapshot) -> SlurmConf
     conf
 }
 
-/// Two of one name are those two's fault, and so is a name that cannot be one: the file has what either of them brings.
+/// Merges NodeSets of the same name and drops invalid names: both errors are reported on the NodeSets themselves.
 fn distinct(nodesets: Vec<NodeSet>) -> Vec<NodeSet> {
     let mut partitions: BTreeMap<String, bool> = BTreeMap::new();
     for NodeSet { name, partition, .. } in nodesets {
@@ -101,54 +105,45 @@ fn distinct(nodesets: Vec<NodeSet>) -> Vec<NodeSet> {
         .map(|(name, enabled)| NodeSet {
             feature: name.clone(),
             name,
-            // What stands on its line is judged with the NodeSet.
+            // The options of the partition are checked with the NodeSet.
             partition: enabled.then(Partition::default),
         })
         .collect()
 }
 
-/// With no ConfigMap of files at all, none can have what is missing. Whether one that is named has it, the operator says.
-fn missing_files(
-    controller: &Controller,
-    path: &Path,
-    document: &Document,
-    snapshot: &NamespaceSnapshot,
-    report: &mut Report,
-) {
-    let any = |list: &Option<Vec<_>>| list.as_ref().is_some_and(|list| !list.is_empty());
-    if controller.spec.external || any(&controller.spec.config_file_refs) {
-        return;
-    }
-    for missing in precheck::missing_files(document, |file| file.starts_with('/')) {
+fn missing_files(path: &Path, missing: &[MissingFile], snapshot: &NamespaceSnapshot, report: &mut Report) {
+    for missing in missing {
         let origin = missing.origin().map(ToString::to_string).unwrap_or_default();
         let problem = format!("{origin}: {missing}, and configFileRefs is empty");
         if snapshot.strict {
-            let remedy = "name a ConfigMap that has the file in configFileRefs";
+            let remedy = "add a ConfigMap with the file to configFileRefs";
             refuse(report, path, problem, remedy);
         } else {
-            let waits = "the configuration waits until a ConfigMap there has the file";
+            let waits = "the operator does not apply the configuration until a ConfigMap in configFileRefs has the file";
             warn(report, path, format!("{problem}; {waits}"));
         }
     }
 }
 
-/// The user's part of slurmdbd.conf.
+/// Checks the user's part of slurmdbd.conf.
 pub fn slurmdbd_conf(accounting: &Accounting, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let extra_conf = accounting.spec.extra_conf.clone().unwrap_or_default();
     if extra_conf.trim().is_empty() || accounting.spec.external {
         return;
     }
+    let storage = accounting.spec.storage_config.as_ref();
     let rendered = slurmdbd_conf::render(&SlurmdbdConf {
         host: "slurmdbd".into(),
         port: port::SLURMDBD,
         jwks: accounting.spec.jwks_key_ref.is_some(),
-        // Its fields are refused by themselves if they are wrong.
+        // Invalid fields are rejected elsewhere.
         storage: Storage {
             host: "database".into(),
             port: port::STORAGE,
             database: "database".into(),
             user: None,
             password: None,
+            tls: storage.and_then(assemble::storage_tls),
         },
         extra_conf: extra_conf.clone(),
     });
@@ -173,7 +168,7 @@ pub fn slurmdbd_conf(accounting: &Accounting, snapshot: &NamespaceSnapshot, repo
             warn(
                 report,
                 &path,
-                format!("{key} takes the place of storageConfig.{field}: write it there"),
+                format!("{key} overrides storageConfig.{field}; set that field instead"),
             );
         }
     }
@@ -181,17 +176,17 @@ pub fn slurmdbd_conf(accounting: &Accounting, snapshot: &NamespaceSnapshot, repo
         warn(
             report,
             &path,
-            "StoragePass stands in the open here; storageConfig.passwordKeyRef takes it from a Secret",
+            "StoragePass is stored in plain text; use storageConfig.passwordKeyRef",
         );
     }
 }
 
-/// The user's part of `sshd_config`.
+/// Checks the user's part of `sshd_config`.
 pub fn sshd(path: &Path, role: sshd_config::Role, extra: Option<&str>, report: &mut Report) {
     report_rendered(path, sshd_config::render(role, extra.unwrap_or_default()), report);
 }
 
-/// What workers register with.
+/// Checks the node parameters that workers register with.
 pub fn node_parameters(path: &Path, extra_conf: &str, snapshot: &NamespaceSnapshot, report: &mut Report) {
     match node_conf::parse(extra_conf) {
         Ok(conf) => {
@@ -212,14 +207,14 @@ pub fn node_parameters(path: &Path, extra_conf: &str, snapshot: &NamespaceSnapsh
     }
 }
 
-/// The rest of a partition's line.
+/// Checks the options of a partition.
 pub fn partition_config(path: &Path, config: &str, snapshot: &NamespaceSnapshot, report: &mut Report) {
     match parse_pairs(config) {
         Err(error) => refuse(
             report,
             path,
             error.to_string(),
-            "write Key=Value pairs with blanks between them, such as MaxTime=UNLIMITED State=UP",
+            "write Key=Value pairs separated by spaces, such as MaxTime=UNLIMITED State=UP",
         ),
         Ok(attributes) => {
             words(path, &vocabulary::partition_notes(&attributes), snapshot, report);
@@ -245,7 +240,7 @@ fn report_rendered(path: &Path, rendered: Result<Rendered, Error>, report: &mut 
                     report,
                     path,
                     problem.to_string(),
-                    "write one parameter a line as the manual has it",
+                    "write one parameter per line, as described in the manual",
                 );
             }
         }
@@ -257,20 +252,15 @@ fn report_rendered(path: &Path, rendered: Result<Rendered, Error>, report: &mut 
         }) => refuse(
             report,
             path,
-            format!("{second}: {key}={name} repeats {first}, and slurmctld would not start"),
-            "leave one of them out",
+            format!("{second}: {key}={name} is already defined at {first}, and slurmctld would not start"),
+            "remove one of them",
         ),
-        Err(
-            error @ (Error::Value { .. }
-            | Error::Twice { .. }
-            | Error::PartitionConfig { .. }
-            | Error::Topology { .. }),
-        ) => {
+        Err(error @ (Error::Value { .. } | Error::Twice { .. } | Error::PartitionConfig { .. })) => {
             refuse(
                 report,
                 path,
                 error.to_string(),
-                "write it so that Slurm can read it back",
+                "use a value that Slurm can parse",
             );
         }
     }
@@ -286,10 +276,7 @@ fn report_finding(path: &Path, finding: &Finding, report: &mut Report) {
             report,
             path,
             text,
-            format!(
-                "give this {} another name, or put what it says into the NodeSet",
-                finding.key
-            ),
+            format!("rename this {}, or move its settings to the NodeSet", finding.key),
         ),
         FindingKind::Superseded { .. } => warn(report, path, text),
     }
@@ -301,8 +288,8 @@ fn words(path: &Path, notes: &[Note], snapshot: &NamespaceSnapshot, report: &mut
     }
 }
 
-/// What the Slurm that we know would refuse. A newer one may know more than we do, so this is a reason to refuse only where the
-/// administrator said so.
+/// Reports something that the known Slurm releases would reject. A newer release may accept it, so this is an error only if
+/// the administrator enabled strict configuration.
 fn unknown_to_us(
     path: &Path,
     note: &impl std::fmt::Display,
@@ -310,7 +297,7 @@ fn unknown_to_us(
     report: &mut Report,
 ) {
     if snapshot.strict {
-        let remedy = "correct it; if your Slurm knows it, set webhook.strictConfiguration=false in the chart slurm-operator";
+        let remedy = "correct it; if your Slurm release supports it, set webhook.strictConfiguration=false in the chart slurm-operator";
         refuse(report, path, note.to_string(), remedy);
     } else {
         warn(report, path, note.to_string());
@@ -352,7 +339,7 @@ mod tests {
         validate_any(&request, &snapshot).report
     }
 
-    /// How often a text is the reason of a refusal and of a warning.
+    /// How many errors and how many warnings contain a text.
     fn told(report: &Report, text: &str) -> (usize, usize) {
         let refused = report
             .violations
@@ -411,6 +398,6 @@ mod tests {
             None,
             nodeset(json!({ "extraConf": "Gres=gpu:1 Gres=x:1" })),
         );
-        assert_eq!(told(&report, "there twice"), (0, 1), "{report:?}");
+        assert_eq!(told(&report, "set twice"), (0, 1), "{report:?}");
     }
 }

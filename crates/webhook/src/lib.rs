@@ -1,8 +1,10 @@
-//! The admission server: answers whether an object of ours may be stored, before it is, and gives workers their node's
-//! topology when they are scheduled.
+//! The admission webhook: validates objects of our kinds before they are stored, and sets the topology of workers when
+//! they are scheduled.
 //!
-//! One direction: a request is read (`review`), what its rules look at is collected (`cluster` into `namespace_snapshot`), it is
-//! validated (`validate`, `kinds`, pure), and the verdict goes out. The certificate lives beside that (`certificate`).
+//! Data flows one way: `review` parses a request, `cluster` collects what the rules need into a `namespace_snapshot`,
+//! `validate` and `kinds` (pure) return a verdict, and `review` encodes the response. `certificate` manages the serving
+//! certificate. Any pod can send a review, so a response must not contain the content of other objects. The webhook
+//! must not prevent a pod from being scheduled.
 
 mod binding;
 mod certificate;
@@ -37,48 +39,48 @@ pub use server::{BINDING_PATH, DELETION_PATH, Error};
 use server::{Bound, Service};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Answers a review of any kind of ours as if it were alone in an empty cluster.
+/// Reviews an object of any of our kinds as if the cluster were otherwise empty.
 pub fn answer_alone(body: &[u8]) -> Result<review::Answer, review::ReadError> {
     let review = review::read(body)?;
     let verdict = validate::validate_any(&review.request, &namespace_snapshot::NamespaceSnapshot::default());
     Ok(review.answer(verdict))
 }
 
-/// What the server is told.
+/// Options of the server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where admission is served.
+    /// Address of the admission endpoints.
     pub server: SocketAddr,
-    /// Where `/healthz` and `/readyz` are served.
+    /// Address of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
-    /// Where `/metrics` is served.
+    /// Address of `/metrics`.
     pub metrics: Option<SocketAddr>,
-    /// Whether `/metrics` is served over TLS, to those whom the cluster allows it.
+    /// Whether `/metrics` uses TLS and requires authorization by the cluster.
     pub metrics_secure: bool,
-    /// Namespaces whose objects are known to rules that compare; all when empty.
+    /// Namespaces to watch for rules that compare objects. All if empty.
     pub namespaces: Vec<String>,
-    /// Whether configuration that no known Slurm can read is refused instead of warned of.
+    /// Whether to reject configuration that no known Slurm release can parse, instead of warning about it.
     pub strict_configuration: bool,
-    /// Where the serving certificate comes from.
+    /// Source of the serving certificate.
     pub certificate: CertificateSource,
-    /// How long requests are still taken after the replica has said that it leaves: until everyone has heard of it.
+    /// How long a stopping replica still accepts requests after it becomes unready, until all clients have noticed.
     pub drain: Duration,
-    /// Bounds on what clients can make us do.
+    /// Limits on the resources that clients can use.
     pub limits: Limits,
-    /// Whether the hook on `pods/binding` is served.
+    /// Whether to serve the webhook on `pods/binding`.
     pub pods_binding: bool,
 }
 
-/// Where the serving certificate comes from.
+/// Source of the serving certificate.
 #[derive(Debug, Clone)]
 pub enum CertificateSource {
-    /// Files `tls.crt` and `tls.key` that somebody else keeps.
+    /// Files `tls.crt` and `tls.key` that are managed externally, such as by cert-manager.
     Directory(PathBuf),
-    /// Made by ourselves and kept in a Secret.
+    /// Created by the webhook and stored in a Secret.
     Secret(Place),
 }
 
-/// Serves until `stop`, then drains and ends.
+/// Serves until `stop`, then drains and returns.
 pub async fn serve(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let Options {
         server,
@@ -163,7 +165,10 @@ pub async fn serve(client: Client, options: Options, stop: CancellationToken) ->
     let draining = async {
         stop.cancelled().await;
         leaving.leave();
-        tracing::info!(seconds = drain.as_secs_f32(), "leaving, requests are still taken");
+        tracing::info!(
+            seconds = drain.as_secs_f32(),
+            "shutting down, still accepting requests"
+        );
         tokio::time::sleep(drain).await;
         drained.cancel();
         std::future::pending::<()>().await;
@@ -177,9 +182,9 @@ pub async fn serve(client: Client, options: Options, stop: CancellationToken) ->
     served
 }
 
-/// A side server that fails takes nothing else with it, but somebody should know.
+/// Logs the failure of a secondary server, which does not stop the webhook.
 fn complain(served: Result<(), Error>) {
     if let Err(error) = served {
-        tracing::error!(error = keelson_runtime::run::chain(&error), "a server ended");
+        tracing::error!(error = keelson_runtime::run::chain(&error), "server failed");
     }
 }

@@ -1,8 +1,8 @@
-//! Bounds on what clients can make us do: how many bytes are held, how much is done at once and how long it takes. Whoever
-//! reaches the port may send anything, at any speed.
+//! Limits on the resources that clients can use: memory, concurrency and time. Any client that reaches the port can send
+//! anything, at any speed.
 //!
-//! The body is read before a turn is taken, so that clients who send slowly keep nobody from being answered. What has come of
-//! all bodies together is counted, so that clients who wait cost no more memory than those whose turn it is.
+//! A request's body is read before the request takes a concurrency slot, so that slow clients do not block others. The total
+//! size of all bodies is limited, so that waiting requests use no more memory than the ones in progress.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,19 +18,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::Metrics;
 
-/// Bytes are counted in these.
+/// Bytes per permit of the memory semaphore.
 const UNIT: usize = 1 << 10;
 
-/// Bounds on what clients can make us do.
+/// Limits on the resources that clients can use.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Largest review in bytes. etcd takes objects of 1.5 MiB, and a review of a change holds two.
+    /// Maximum size of a review in bytes. etcd accepts objects of 1.5 MiB, and a review of an update holds two.
     pub body: usize,
-    /// Reviews at the same time; more wait for their turn.
+    /// Maximum number of concurrent reviews. Further reviews wait.
     pub concurrent: usize,
-    /// Longest time in which the body of a review may come.
+    /// Timeout for receiving the body of a review.
     pub reading: Duration,
-    /// Longest time for one review, reading and waiting included. The API server itself gives up after 30 s at most.
+    /// Timeout for one review, including reading and waiting. The API server itself times out after at most 30 s.
     pub time: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-/// Who may do what at the moment.
+/// Permits for concurrent reviews and for memory.
 #[derive(Clone)]
 pub struct Turns {
     permits: Arc<Semaphore>,
@@ -65,7 +65,7 @@ impl Turns {
         }
     }
 
-    /// Reads a body, counting what has come of it.
+    /// Reads a body and acquires memory permits for it.
     async fn read(&self, body: Body) -> Result<Held, Refused> {
         let mut stream = body.into_data_stream();
         let mut bytes = Vec::new();
@@ -93,13 +93,13 @@ impl Turns {
     }
 }
 
-/// A body, counted until it is dropped.
+/// A body that holds its memory permits until it is dropped.
 struct Held {
     bytes: Bytes,
     _counted: Option<OwnedSemaphorePermit>,
 }
 
-/// Why a body was not read.
+/// Why a body could not be read.
 enum Refused {
     TooLarge,
     Broken,
@@ -108,13 +108,15 @@ enum Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         match self {
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "the review is too large").into_response(),
-            Self::Broken => (StatusCode::BAD_REQUEST, "the review was not sent whole").into_response(),
+            Self::TooLarge => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "the review exceeds the size limit").into_response()
+            }
+            Self::Broken => (StatusCode::BAD_REQUEST, "the request body is incomplete").into_response(),
         }
     }
 }
 
-/// Whether the request itself says that its body is too large.
+/// Whether the Content-Length exceeds the limit.
 fn announces_more(headers: &HeaderMap, limit: usize) -> bool {
     let length = headers.get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -132,7 +134,7 @@ pub async fn take(State(turns): State<Turns>, request: Request, next: Next) -> R
             Ok(Ok(held)) => held,
             Ok(Err(refused)) => return refused.into_response(),
             Err(_) => {
-                return (StatusCode::REQUEST_TIMEOUT, "the review came too slowly").into_response();
+                return (StatusCode::REQUEST_TIMEOUT, "timed out reading the request body").into_response();
             }
         };
         let Ok(_permit) = turns.permits.acquire().await else {
@@ -143,7 +145,7 @@ pub async fn take(State(turns): State<Turns>, request: Request, next: Next) -> R
     };
     match tokio::time::timeout(turns.limits.time, review).await {
         Ok(response) => response,
-        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the review took too long").into_response(),
+        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "timed out processing the review").into_response(),
     }
 }
 
@@ -165,7 +167,7 @@ mod tests {
             .layer(middleware::from_fn_with_state(turns, take))
     }
 
-    /// Sends a body of so many bytes, which ends or never does, and tells the status.
+    /// Sends a body of the given size, which ends or never does, and returns the status.
     async fn send(router: &Router, bytes: usize, ends: bool) -> StatusCode {
         let sent = stream::once(async move { Ok::<_, Infallible>(" ".repeat(bytes)) });
         let body = if ends {

@@ -1,4 +1,4 @@
-//! What the admission server counts.
+//! Metrics of the admission webhook.
 
 use std::{
     fmt,
@@ -67,24 +67,24 @@ impl Metrics {
             );
             registry.register(
                 "admission_seconds",
-                "Time that a review took, look-ups included",
+                "Duration of reviews, including look-ups",
                 metrics.own.seconds.clone(),
             );
             registry.register(
                 "admission_in_flight",
-                "Reviews under way or waiting for their turn",
+                "Reviews in progress or waiting",
                 metrics.own.in_flight.clone(),
             );
             registry.register(
                 "certificate_expiry_timestamp_seconds",
-                "When the serving certificate in use ends",
+                "Expiry of the serving certificate in use",
                 metrics.own.certificate_expiry.clone(),
             );
         });
         metrics
     }
 
-    /// What watches count into, and what `/metrics` shows.
+    /// The registry that watches use and `/metrics` exposes.
     pub fn runtime(&self) -> &keelson_runtime::metrics::Metrics {
         &self.runtime
     }
@@ -111,7 +111,7 @@ impl Metrics {
         self.own.certificate_expiry.set(at.as_duration().as_secs_f64());
     }
 
-    /// Counts a review as under way until the guard is dropped.
+    /// Counts a review as in flight until the guard is dropped.
     pub fn in_flight(&self) -> InFlight {
         self.own.in_flight.inc();
         InFlight(self.own.in_flight.clone())

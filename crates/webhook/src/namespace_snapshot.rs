@@ -1,32 +1,36 @@
-//! What rules may look at beside the object itself: objects of our own kinds, and nothing else. Collected before a review is
-//! judged, so that judging is pure.
+//! The objects that rules can read besides the reviewed one: objects of our own kinds only. Collected before validation, so
+//! that validation is pure.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
+use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token, wording};
 use kube::{Resource, ResourceExt as _};
 
-/// An object that a rule asks for.
+/// How many names a message lists; the rest is counted.
+const SHOWN: usize = 3;
+
+/// The result of looking up an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup<T> {
     Found(T),
     Missing,
-    /// No object can have that name; the reference is refused for it.
+    /// The name is invalid, so the reference is rejected.
     Impossible,
-    /// The API server did not say. No rule refuses on that.
+    /// The API server did not respond. No rule rejects an object because of this.
     Unknown,
 }
 
-/// Everything around one object: its namespace as the watches know it.
+/// The objects of our kinds in one namespace, from the watch caches.
 #[derive(Debug, Clone, Default)]
 pub struct NamespaceSnapshot {
-    /// When this was collected.
+    /// When the snapshot was taken.
     pub now: Option<Timestamp>,
-    /// Whether the lists below are whole: without rights to watch, or just after the start, they are not, and that
-    /// something is not in them says nothing.
+    /// Whether the lists below are complete. Just after the start, or without permission to watch, they are not, and a
+    /// missing object proves nothing.
     pub known: bool,
-    /// Whether what no known Slurm can read is refused. Without it that is a warning, since a newer Slurm may know it.
+    /// Whether to reject configuration that no known Slurm release can parse. If false, it causes a warning only, because a
+    /// newer release may support it.
     pub strict: bool,
     pub accountings: Vec<Arc<Accounting>>,
     pub controllers: Vec<Arc<Controller>>,
@@ -53,25 +57,15 @@ fn by_name<'a, K: Resource>(objects: &'a [Arc<K>], name: &str) -> Option<&'a K> 
         .map(AsRef::as_ref)
 }
 
-/// Whether an object can have this name. It becomes part of a path.
+/// Whether the name is a valid object name. It becomes part of a URL path.
 pub fn is_object_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(plain)
 }
 
-/// The names of some objects for a sentence: `a, b, c and 4 more`.
+/// Lists the names of objects in a message.
 pub fn listed<K: Resource>(objects: &[&Arc<K>]) -> String {
-    const SHOWN: usize = 3;
-    let shown = objects
-        .iter()
-        .take(SHOWN)
-        .map(|object| object.name_any())
-        .collect::<Vec<_>>()
-        .join(", ");
-    match objects.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+    wording::listed(objects.iter().map(|object| object.name_any()), SHOWN)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Whether this replica should be asked: it has a certificate that the API server trusts, knows the objects that rules
-//! compare with, and is not on its way out.
+//! Readiness of this replica: it has a certificate that the API server trusts, its watches have synced, and it is not
+//! shutting down.
 
 use std::{
     sync::Arc,
@@ -9,8 +9,8 @@ use std::{
 use keelson_runtime::health::Health;
 use parking_lot::Mutex;
 
-/// How long the first lists are waited for. Slinky's chart gives no right to watch our kinds; then rules that compare
-/// objects are off, which is better than no answer.
+/// How long to wait for the initial lists. Slinky's chart grants no permission to watch our kinds; the rules that compare
+/// objects are then disabled, which is better than not serving at all.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ impl Default for Readiness {
 #[derive(Debug, Default)]
 struct State {
     certificate: Certificate,
-    /// Every watch has listed. One that breaks later leaves us with older neighbours, which is better than no answer.
+    /// Every watch has listed. If one fails later, the rules use stale objects, which is better than not serving at all.
     synced: bool,
     leaving: bool,
 }
@@ -43,19 +43,19 @@ enum Certificate {
     #[default]
     Awaited,
     Troubled(String),
-    /// From here on a trouble is only a trouble with the next certificate: the one in use goes on working.
+    /// Later errors concern only the next certificate: the current one keeps working.
     InUse {
         trouble: Option<String>,
     },
 }
 
 impl Readiness {
-    /// Where watches report how they are.
+    /// Health of the watches.
     pub fn watches(&self) -> &Health {
         &self.watches
     }
 
-    /// Takes how the last look at the certificate ended.
+    /// Records the result of the last check of the certificate.
     pub fn certificate(&self, complaint: Option<String>) {
         let mut state = self.state.lock();
         let known = match &state.certificate {
@@ -66,7 +66,7 @@ impl Readiness {
         if let Some(complaint) = &complaint
             && known != Some(complaint)
         {
-            tracing::warn!(error = complaint, "certificate not settled, trying again");
+            tracing::warn!(error = complaint, "failed to set up the certificate, retrying");
         }
         state.certificate = match (&state.certificate, complaint) {
             (Certificate::InUse { .. }, trouble) | (_, trouble @ None) => Certificate::InUse { trouble },
@@ -74,7 +74,7 @@ impl Readiness {
         };
     }
 
-    /// Sends new connections elsewhere.
+    /// Marks the replica as shutting down, so that new connections go to other replicas.
     pub fn leave(&self) {
         self.state.lock().leaving = true;
     }
@@ -83,7 +83,7 @@ impl Readiness {
         self.state.lock().leaving
     }
 
-    /// Why this replica should not be asked; empty when it should.
+    /// Why this replica is not ready. Empty if it is.
     pub fn complaints(&self) -> Vec<String> {
         self.complaints_at(Instant::now())
     }
@@ -98,7 +98,7 @@ impl Readiness {
         if !complaints.is_empty() && now.duration_since(self.begun) >= PATIENCE {
             tracing::warn!(
                 reasons = complaints.join("; "),
-                "objects are not compared with each other"
+                "watches have not synced, rules that compare objects are disabled"
             );
             complaints.clear();
         }
@@ -159,7 +159,7 @@ mod tests {
         let readiness = Readiness::default();
         readiness.certificate(None);
         assert!(readiness.complaints().is_empty());
-        // Stands for a watch in trouble: the runtime reports one that never listed in the same way.
+        // Stands for a failing watch: the runtime reports one that never listed in the same way.
         let _pods = readiness.watches().watch("Pod");
         assert!(readiness.complaints().is_empty());
     }

@@ -1,4 +1,4 @@
-//! The HTTPS server: paths, limits, and an orderly end.
+//! The HTTPS server: paths, limits and graceful shutdown.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use axum::{
     routing::{get, post},
 };
 use axum_server::{Handle, tls_rustls::RustlsConfig};
-use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
+use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, SlurmCluster, Token};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -27,20 +27,21 @@ use crate::{
     validate::{Case, Rules, validate_any},
 };
 
-/// Path of the hook that warns of deletions, for all kinds.
+/// Path of the webhook that warns about deletions, for all kinds.
 pub const DELETION_PATH: &str = "/warn-slinky-slurm-net-v1beta1-deletion";
-/// Path of the hook on `pods/binding`.
+/// Path of the webhook on `pods/binding`.
 pub const BINDING_PATH: &str = "/mutate--v1-binding";
 
-/// How long requests that are under way get to end once nothing new comes.
+/// How long requests in flight may take to finish during shutdown.
 const LAST_REQUESTS: Duration = Duration::from_secs(15);
-/// How long the head of a request may take. hyper counts from the end of the request before, so that this also ends
-/// idle connections; the API server gives them up after 90 s itself, and must not find one closed that it wants to use.
+/// Timeout for the header of a request. hyper counts from the end of the previous request, so this also closes idle
+/// connections. The API server closes them after 90 s itself; the timeout must be longer, so that the API server never
+/// reuses a connection that was just closed.
 const HEAD: Duration = Duration::from_mins(3);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot listen on {address}")]
+    #[error("failed to listen on {address}")]
     Listen {
         address: SocketAddr,
         #[source]
@@ -52,18 +53,18 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("TLS cannot be set up")]
+    #[error("failed to set up TLS")]
     Tls(#[from] crate::certificate::tls::Error),
 }
 
-/// What answers reviews.
+/// State of the review handlers.
 #[derive(Debug, Clone)]
 pub struct Service {
     pub cluster: Cluster,
     pub metrics: Metrics,
     pub readiness: Readiness,
     pub limits: Limits,
-    /// Whether the hook on `pods/binding` is served.
+    /// Whether to serve the webhook on `pods/binding`.
     pub pods_binding: bool,
 }
 
@@ -79,9 +80,10 @@ pub fn router(service: Service) -> Router {
         .route(&path_of::<LoginSet>(), post(validate::<LoginSet>))
         .route(&path_of::<NodeSet>(), post(validate::<NodeSet>))
         .route(&path_of::<RestApi>(), post(validate::<RestApi>))
+        .route(&path_of::<SlurmCluster>(), post(validate::<SlurmCluster>))
         .route(&path_of::<Token>(), post(validate::<Token>))
         .route(DELETION_PATH, post(deletion));
-    // It reads pods and nodes for whoever asks: it is there only where it is used.
+    // It reads pods and nodes for any client, so it is served only if it is used.
     if service.pods_binding {
         router = router.route(BINDING_PATH, post(bind));
     }
@@ -92,9 +94,10 @@ pub fn router(service: Service) -> Router {
         .with_state(service)
 }
 
-/// Path of the validating hook of a kind, as Slinky has it.
+/// Path of the validating webhook of a kind, the same as Slinky's for Slinky's kinds.
 pub fn path_of<K: Rules>() -> String {
-    format!("/validate-slinky-slurm-net-v1beta1-{}", K::KIND)
+    let group = K::group(&()).replace('.', "-");
+    format!("/validate-{group}-{}-{}", K::version(&()), K::KIND)
 }
 
 async fn validate<K: Rules>(State(service): State<Service>, body: Bytes) -> Response {
@@ -104,8 +107,8 @@ async fn validate<K: Rules>(State(service): State<Service>, body: Bytes) -> Resp
     .await
 }
 
-/// One hook for all kinds: whether it is asked must not decide whether an object can be deleted, so that it needs
-/// another failure policy than the others.
+/// One webhook for all kinds. It must not block deletions if it is unavailable, so it needs a different failure policy
+/// than the others.
 async fn deletion(State(service): State<Service>, body: Bytes) -> Response {
     answer(&service, "deletion", &body, async |request| {
         if request.operation != Operation::Delete {
@@ -156,7 +159,7 @@ async fn answer(
     service.metrics.reviewed(kind, operation.as_str(), label);
     service.metrics.took(kind, begun.elapsed());
     if !verdict.report.is_valid() {
-        // The fields alone: what a user wrote into them belongs into the answer and not into our log.
+        // Only the field paths: their values belong in the response, not in the log.
         let fields: Vec<String> = verdict
             .report
             .violations
@@ -169,14 +172,14 @@ async fn answer(
             name,
             operation = operation.as_str(),
             fields = fields.join(", "),
-            "refused"
+            "rejected"
         );
     }
     Json(review.answer(verdict)).into_response()
 }
 
-/// While stopping, each answer ends its connection: the client then opens the next one elsewhere, and does not run into
-/// a connection that is being closed.
+/// During shutdown, closes the connection after each response, so that the client connects to another replica and does not
+/// run into a connection that is being closed.
 async fn say_goodbye(State(readiness): State<Readiness>, request: HttpRequest, next: Next) -> Response {
     let closes = request.version() <= Version::HTTP_11;
     let mut response = next.run(request).await;
@@ -188,7 +191,7 @@ async fn say_goodbye(State(readiness): State<Readiness>, request: HttpRequest, n
     response
 }
 
-/// A server that has its port but does not serve yet.
+/// A server that listens but does not serve yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: std::net::TcpListener,
@@ -204,7 +207,7 @@ impl Bound {
         Ok(Self { listener, address })
     }
 
-    /// Serves until `stop`, and then until the last request is answered.
+    /// Serves until `stop`, then finishes the requests in flight.
     pub async fn serve(self, router: Router, tls: &Tls, stop: CancellationToken) -> Result<(), Error> {
         let Self { listener, address } = self;
         let wrong = |source| Error::Serve { address, source };
@@ -239,7 +242,7 @@ impl Bound {
     }
 }
 
-/// `/healthz`: the process answers. `/readyz`: it should be asked.
+/// `/healthz`: the process is alive. `/readyz`: the replica is ready.
 pub fn health_router(readiness: Readiness) -> Router {
     let ready = async |State(readiness): State<Readiness>| {
         let complaints = readiness.complaints();

@@ -1,9 +1,9 @@
-//! Judges a request: the field rules of `keelson_api`, and the rules that look beyond the object. Pure.
+//! Validates a request: the field rules of `keelson_api`, and the rules that involve other objects. Pure.
 
 use std::collections::BTreeMap;
 
 use keelson_api::{
-    Accounting, Controller, LoginSet, NodeSet, RestApi, Token,
+    Accounting, Controller, LoginSet, NodeSet, RestApi, SlurmCluster, Token,
     validate::{Path, Report, Validate, Violation, Warning, validate, validate_annotations, validate_update},
     well_known::annotation,
 };
@@ -16,39 +16,39 @@ use crate::{
     review::{Operation, Request, Verdict},
 };
 
-/// What this server knows of one kind, on top of the field rules.
+/// The webhook's rules for one kind, in addition to the field rules.
 pub trait Rules: Validate + DeserializeOwned + Clone + Send + Sync + 'static {
-    /// The kind as paths and metrics have it.
+    /// The kind, as written in paths and metrics.
     const KIND: &'static str;
-    /// Longest name that leaves room for those of its children; `None` when it has none that are named after it.
+    /// Maximum length of the name, so that the names of its children are valid. `None` if no child is named after it.
     const NAME_MAX: Option<usize>;
 
-    /// Services that the operator makes for it alone.
+    /// Services that the operator creates for this object only.
     fn services(&self) -> Vec<String>;
 
-    /// Rules on the object beside others, and on texts that Slurm or sshd will read.
+    /// Rules that involve other objects, and rules on text that Slurm or sshd parses.
     fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report);
 
-    /// What a person should know of what a change does.
+    /// Warnings about the effects of an update.
     fn on_update(_old: &Self, _new: &Self, _report: &mut Report) {}
 
-    /// What a person should know who deletes the object. Deletion is never refused.
+    /// Warnings about the effects of a deletion. Deletions are never rejected.
     fn on_delete(&self, snapshot: &NamespaceSnapshot) -> Vec<String>;
 }
 
-/// A request that was read as its kind.
+/// A request, decoded as its kind.
 #[derive(Debug)]
 pub enum Case<K> {
-    /// There is nothing to judge: it goes on.
+    /// Nothing to validate: the request is allowed.
     Pass,
-    /// It cannot be read as its kind.
+    /// The object cannot be decoded as its kind.
     Unreadable(Report),
     Create(Box<K>),
     Update {
         old: Box<K>,
         new: Box<K>,
     },
-    /// Only annotations of ours change.
+    /// Only our own annotations change.
     Annotate {
         old: Box<K>,
         new: Box<K>,
@@ -57,8 +57,8 @@ pub enum Case<K> {
 }
 
 impl<K: Rules> Case<K> {
-    /// Reads the objects of a request. What cannot make a difference is not read: a subresource, a change that leaves
-    /// the spec and our annotations alone, an object on its way out.
+    /// Decodes the objects of a request. Skips requests that need no validation: subresources, updates that change neither
+    /// the spec nor our annotations, and objects that are being deleted.
     pub fn of(request: &Request) -> Self {
         let Request {
             operation,
@@ -85,10 +85,10 @@ impl<K: Rules> Case<K> {
                 }
                 match (decode(new), decode(old)) {
                     (Ok(new), Ok(old)) if same_spec => Self::Annotate { old, new },
-                    // It could not be read before either, and this change does not touch that.
+                    // The stored object cannot be decoded either, and this update does not change that.
                     _ if same_spec => Self::Pass,
                     (Ok(new), Ok(old)) => Self::Update { old, new },
-                    // What is stored is older than these rules; the new one is judged by itself.
+                    // The stored object is older than these rules; validate the new one as if it were created.
                     (Ok(new), Err(_)) => Self::Create(new),
                     (Err(after), Err(before)) if after == before => Self::Pass,
                     (Err(report), _) => Self::Unreadable(report),
@@ -99,7 +99,7 @@ impl<K: Rules> Case<K> {
         }
     }
 
-    /// Judges it.
+    /// Validates the request.
     pub fn validate(&self, snapshot: &NamespaceSnapshot) -> Verdict {
         match self {
             Self::Pass => Verdict::default(),
@@ -127,7 +127,7 @@ impl<K: Rules> Case<K> {
     }
 }
 
-/// The annotations that mean something to us.
+/// Our own annotations on an object.
 fn own_annotations(object: &Value) -> BTreeMap<&str, &Value> {
     let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
     annotations
@@ -138,7 +138,7 @@ fn own_annotations(object: &Value) -> BTreeMap<&str, &Value> {
         .collect()
 }
 
-/// Judges a request of any kind of ours.
+/// Validates a request for any of our kinds.
 pub fn validate_any(request: &Request, snapshot: &NamespaceSnapshot) -> Verdict {
     fn of<K: Rules>(request: &Request, snapshot: &NamespaceSnapshot) -> Verdict {
         Case::<K>::of(request).validate(snapshot)
@@ -149,13 +149,14 @@ pub fn validate_any(request: &Request, snapshot: &NamespaceSnapshot) -> Verdict 
         "LoginSet" => of::<LoginSet>,
         "NodeSet" => of::<NodeSet>,
         "RestApi" => of::<RestApi>,
+        "SlurmCluster" => of::<SlurmCluster>,
         "Token" => of::<Token>,
         _ => return Verdict::default(),
     };
     validate(request, snapshot)
 }
 
-/// What the change makes wrong beside other objects: a fault that was there before and was not touched is none of its.
+/// Validates an update against other objects. Ignores errors that existed before in fields that the update does not change.
 fn ratchet<K: Rules>(old: &K, new: &K, snapshot: &NamespaceSnapshot) -> Report {
     let (mut before, mut after) = (Report::default(), Report::default());
     new.beside(snapshot, &mut after);
@@ -172,25 +173,30 @@ fn ratchet<K: Rules>(old: &K, new: &K, snapshot: &NamespaceSnapshot) -> Report {
 }
 
 fn decode<K: DeserializeOwned>(value: &Value) -> Result<Box<K>, Report> {
-    serde_path_to_error::deserialize(value).map(Box::new).map_err(|error| {
-        let mut report = Report::default();
-        let path = error.path().iter().fold(Path::default(), |at, segment| match segment {
-            serde_path_to_error::Segment::Seq { index } => at.index(*index),
-            serde_path_to_error::Segment::Map { key } => at.field(key),
-            serde_path_to_error::Segment::Enum { variant } => at.field(variant),
-            serde_path_to_error::Segment::Unknown => at,
-        });
-        refuse(
-            &mut report,
-            &path,
-            format!("cannot be read: {}", error.inner()),
-            "write it as the API reference has it; if it is right, the installed CRDs are of another version",
-        );
-        report
-    })
+    serde_path_to_error::deserialize(value)
+        .map(Box::new)
+        .map_err(|error| {
+            let mut report = Report::default();
+            let path = error
+                .path()
+                .iter()
+                .fold(Path::default(), |at, segment| match segment {
+                    serde_path_to_error::Segment::Seq { index } => at.index(*index),
+                    serde_path_to_error::Segment::Map { key } => at.field(key),
+                    serde_path_to_error::Segment::Enum { variant } => at.field(variant),
+                    serde_path_to_error::Segment::Unknown => at,
+                });
+            refuse(
+                &mut report,
+                &path,
+                format!("cannot be parsed: {}", error.inner()),
+                "check the API reference; if the value is valid, the installed CRDs are from another version",
+            );
+            report
+        })
 }
 
-/// Adds a reason to refuse.
+/// Adds an error.
 pub fn refuse(report: &mut Report, path: &Path, problem: impl Into<String>, remedy: impl Into<String>) {
     report.violations.push(Violation {
         path: path.clone(),
@@ -199,7 +205,7 @@ pub fn refuse(report: &mut Report, path: &Path, problem: impl Into<String>, reme
     });
 }
 
-/// Adds something to tell.
+/// Adds a warning.
 pub fn warn(report: &mut Report, path: &Path, text: impl Into<String>) {
     report.warnings.push(Warning {
         path: path.clone(),
@@ -215,7 +221,7 @@ mod tests {
     use super::*;
     use crate::review::Kind;
 
-    /// Names that rules look at, so that random objects get somewhere.
+    /// Field names that rules read, so that random objects reach the rules.
     const FIELDS: [&str; 24] = [
         "spec",
         "metadata",
@@ -409,7 +415,7 @@ mod tests {
             verdict
                 .report
                 .to_string()
-                .starts_with("spec.replicas: cannot be read"),
+                .starts_with("spec.replicas: cannot be parsed"),
             "{}",
             verdict.report
         );

@@ -1,5 +1,5 @@
-//! The server takes no client certificate, so that every pod can send it a review of any namespace. What such a review
-//! asks about must not come back.
+//! The server requires no client certificate, so every pod can send it a review of any namespace. The response must not
+//! contain the content of other objects.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,10 +15,10 @@ use axum::{body::Body, http};
 use serde_json::{Value, json};
 use support::{Authority, NAMESPACE, Server, https, path_of, review};
 
-/// What a namespace that nobody here may read holds.
+/// Content of a namespace that the client may not read.
 const SECRET: &str = "hunter2";
 
-/// A cluster (a fake one) that has the same content in every object, and tells which paths it was asked for.
+/// Returns a fake cluster with the same content in every object, and the log of requested paths.
 fn talkative() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let paths = Arc::clone(&asked);
@@ -89,7 +89,7 @@ async fn a_forged_review_is_answered_without_the_contents_of_other_objects() {
             .extend(fields.as_object().unwrap().clone());
         let object = json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": kind,
             "metadata": { "name": "probe", "namespace": NAMESPACE }, "spec": spec });
-        // No certificate, no token: any client that reaches the port.
+        // Without certificate or token, like any client that reaches the port.
         let sent = https(&[&authority])
             .post(server.url(&path_of(kind)))
             .json(&review("CREATE", kind, None, Some(&object)))

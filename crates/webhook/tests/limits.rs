@@ -1,4 +1,4 @@
-//! What the server takes, what it bounds and what it counts.
+//! Tests what the server accepts, limits and counts.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ async fn what_is_no_review_is_told_so() {
     ask(&client, &url).await.unwrap();
 }
 
-/// A cluster that never answers reads of pods.
+/// Returns a fake cluster that never responds to reads of pods.
 fn silent_about_pods() -> kube::Client {
     use axum::{body::Body, http};
     kube::Client::new(

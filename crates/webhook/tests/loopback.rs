@@ -1,4 +1,4 @@
-//! The server as a whole, on the loopback: how it changes its certificate and how it goes.
+//! Tests the whole server on the loopback interface: certificate rotation and shutdown.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use support::{Authority, Server, ask, cluster, https, nodeset, path_of, review};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Asks from several tasks until dropped or stopped, and remembers what failed.
+/// Sends requests from several tasks until dropped or stopped, and records failures.
 struct Load {
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicUsize>,
@@ -65,12 +65,12 @@ impl Load {
     }
 }
 
-/// Keeps its connections, as the API server does.
+/// Returns a client that keeps its connections, like the API server.
 fn keeping(authorities: &[&Authority]) -> reqwest::Client {
     https(authorities)
 }
 
-/// Opens a connection for each request.
+/// Returns a client that opens a connection for each request.
 fn fresh(authorities: &[&Authority]) -> reqwest::Client {
     let certificates = authorities
         .iter()
@@ -88,7 +88,7 @@ async fn certificates_and_authorities_change_under_load_without_a_failure() {
     let (old, new) = (Authority::new(), Authority::new());
     let server = Server::start(cluster(vec![]), &old, |_| {}).await;
     let url = server.url(&path_of("NodeSet"));
-    // Both are trusted while one follows the other.
+    // Both authorities are trusted during the rotation.
     let both = [&old, &new];
     let load = Load::start(
         vec![keeping(&both), keeping(&both), fresh(&both), fresh(&both)],
@@ -125,7 +125,7 @@ async fn half_a_certificate_is_not_loaded() {
     assert!(server.is_ready().await);
 }
 
-/// Connections go to a replica that is ready when they are opened, and stay there: what a Service does.
+/// Balances connections like a Service: each goes to a replica that is ready when it is opened, and stays there.
 async fn balance(
     replicas: watch::Receiver<Vec<(SocketAddr, SocketAddr)>>,
 ) -> (SocketAddr, AbortOnDropHandle<()>) {

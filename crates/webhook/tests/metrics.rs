@@ -1,4 +1,4 @@
-//! Metrics that not everyone may read.
+//! Tests that only authorized users can read protected metrics.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use support::{Authority, Server, https};
 
-/// A cluster that knows two users, of whom one may read metrics.
+/// Returns a fake cluster with two users, one of whom may read metrics.
 fn cluster() -> kube::Client {
     let service = tower::service_fn(async |request: http::Request<kube::client::Body>| {
         if request

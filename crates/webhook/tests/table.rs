@@ -1,4 +1,4 @@
-//! Every row of what is accepted and refused, asked of the server over HTTPS.
+//! Tests every row of accepted and rejected objects against the server over HTTPS.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use rows::{Judge, Row, Table, context, merge, tables};
 use serde_json::{Value, json};
 use support::{Authority, NAMESPACE, Server, cluster, https, path_of, review};
 
-/// What an answer says, for a comparison with a row.
+/// The parts of a response to compare with a row.
 struct Answer {
     refusal: Option<String>,
     warnings: Vec<String>,
@@ -35,7 +35,7 @@ fn read(answer: &Value) -> Answer {
     }
 }
 
-/// Whether an answer says one thing twice: a refusal again, or a warning of what is refused.
+/// Returns a repetition in a response: a repeated rejection, or a warning about a rejected field.
 fn twice(refusal: &str, warnings: &[String]) -> Option<String> {
     let path = |line: &str| line.split_once(": ").map(|(path, _)| path.to_owned());
     let lines: Vec<&str> = refusal.lines().collect();
@@ -48,7 +48,7 @@ fn twice(refusal: &str, warnings: &[String]) -> Option<String> {
     warnings.iter().find(warned).cloned()
 }
 
-/// Why an answer is not what the row says.
+/// Returns how a response differs from the row.
 fn complaint(row: &Row, answer: &Answer) -> Option<String> {
     let Answer { refusal, warnings } = answer;
     if let Some(text) = refusal.as_deref().and_then(|refusal| twice(refusal, warnings)) {
@@ -103,7 +103,7 @@ async fn every_row_is_answered_as_it_says() {
     let (mut asked, mut complaints) = (0, Vec::new());
     for table in tables() {
         for (number, row) in table.rows.iter().enumerate() {
-            // What schema and CEL refuse does not come to us.
+            // The webhook does not see objects that the schema or CEL rejects.
             if row.by != Judge::Webhook {
                 continue;
             }
@@ -147,20 +147,20 @@ async fn deletion_is_never_refused_and_says_what_it_means() {
             "Controller",
             find("Controller"),
             vec![
-                "NodeSets that use it are deleted too: busy",
-                "LoginSets that use it are deleted too: front",
+                "until these NodeSets are deleted: busy",
+                "until these LoginSets are deleted: front",
             ],
         ),
         (
             "Accounting",
             find("Accounting"),
-            vec!["Controllers that use it are deleted too: taken"],
+            vec!["until these Controllers are deleted: taken"],
         ),
         (
             "RestApi",
             find("RestApi"),
             vec![
-                "stays until NodeSets busy, busy-twin are deleted too: their workers are drained through it",
+                "until these NodeSets are deleted: busy, busy-twin; the operator drains their workers through it",
             ],
         ),
         (
@@ -173,10 +173,10 @@ async fn deletion_is_never_refused_and_says_what_it_means() {
             &immediate,
             vec![
                 "deletionPolicy is Immediate",
-                "volumes of NodeSet busy's workers are deleted",
+                "volumes of the workers of NodeSet busy will be deleted",
             ],
         ),
-        ("LoginSet", find("LoginSet"), vec!["are cut off"]),
+        ("LoginSet", find("LoginSet"), vec!["will be disconnected"]),
         ("Token", find("Token"), vec!["valid until they expire"]),
     ] {
         for path in [path_of(kind), keelson_webhook::DELETION_PATH.to_owned()] {

@@ -1,4 +1,4 @@
-//! NodeSet: a group of alike workers.
+//! NodeSet: a group of identical workers.
 
 mod update;
 
@@ -18,7 +18,7 @@ use crate::status::Condition;
 
 pub use update::{RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateStrategyType};
 
-/// A group of alike workers: pods that run slurmd and register with one Controller.
+/// A group of identical workers: pods that run slurmd and register with one Controller.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -34,7 +34,7 @@ pub use update::{RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateStrategyT
     schema = "disabled",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A group of alike workers: pods that run slurmd and register with one Controller.",
+    doc = "A group of identical workers: pods that run slurmd and register with one Controller.",
     crates(kube_core = "::kube_core"),
     scale(
         spec_replicas_path = ".spec.replicas",
@@ -52,103 +52,102 @@ pub use update::{RollingUpdate, ScheduledUpdate, UpdateStrategy, UpdateStrategyT
     printcolumn = r#"{"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 pub struct NodeSetSpec {
-    /// Controller that the workers register with. Cannot be changed.
+    /// Controller that the workers register with. Immutable.
     pub controller_ref: LocalObjectReference,
 
-    /// How many workers, in `StatefulSet` mode.
+    /// Number of workers. `StatefulSet` mode only.
     #[serde(default = "defaults::one")]
     pub replicas: i32,
 
-    /// What decides how many workers there are.
+    /// How the number of workers is determined.
     #[serde(default)]
     pub scaling_mode: ScalingMode,
 
-    /// Changes to the slurmd container; fields of a core/v1 Container. Its `image` must be written, here or in
-    /// `template`: there is no default.
+    /// Overrides of the slurmd container; fields of a core/v1 Container. `image` has no default: set it here or in
+    /// `template`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurmd: Option<RawObject>,
 
-    /// SSH into workers for users who have a job there.
+    /// SSH access to workers for users who have a job there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<Ssh>,
 
-    /// Changes to the sidecar that prints slurmd's log; fields of a core/v1 Container. Its `image` must be written, too: any
-    /// with `sh`, `mkfifo` and `cat` will do.
+    /// Overrides of the sidecar that prints slurmd's log; fields of a core/v1 Container. `image` has no default: use any image
+    /// that has `sh`, `mkfifo` and `cat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logfile: Option<RawObject>,
 
-    /// Changes to the worker pods. `spec.hostname` is a prefix: the ordinal is put behind it, and that is the Slurm node
-    /// name.
+    /// Overrides of the worker pods. `spec.hostname` is a prefix: the prefix followed by the ordinal is the Slurm node name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 
-    /// Node parameters for `slurmd --conf`: `Key=Value` pairs with spaces between them. A change replaces the workers as
-    /// any update does, and their nodes' records in Slurm with them, unless a pending job names the node.
+    /// Node parameters for `slurmd --conf`: `Key=Value` pairs separated by spaces. A change replaces the workers like any other
+    /// update. It also replaces their node records in Slurm, unless a pending job names the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_conf: Option<String>,
 
-    /// Slurm partition made of this NodeSet's workers.
+    /// Slurm partition of this NodeSet's workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
 
-    /// PersistentVolumeClaims made for each worker. Cannot be changed.
+    /// Templates of the PersistentVolumeClaims of each worker. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub volume_claim_templates: Option<Vec<RawObject>>,
 
-    /// How workers are replaced when the NodeSet changes.
+    /// How the operator replaces workers when the NodeSet changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_strategy: Option<UpdateStrategy>,
 
-    /// How many old revisions are kept.
+    /// Number of old revisions to keep.
     #[serde(default)]
     pub revision_history_limit: i32,
 
-    /// What happens to the workers' PersistentVolumeClaims.
+    /// Whether to keep the workers' PersistentVolumeClaims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim_retention_policy: Option<ClaimRetentionPolicy>,
 
-    /// Seconds that a worker must be ready before it counts as available.
+    /// Minimum number of seconds that a worker must be ready before it counts as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
 
-    /// Digits of the ordinal in worker names, filled up with zeros. `StatefulSet` mode only.
+    /// Number of digits of the ordinal in worker names, padded with zeros. `StatefulSet` mode only.
     #[serde(default)]
     pub ordinal_padding: i32,
 
-    /// Whether each ordinal stays on the Kubernetes node it first ran on. `StatefulSet` mode only.
+    /// Whether each ordinal stays on the Kubernetes node where it first ran. `StatefulSet` mode only.
     #[serde(default)]
     pub pin_to_node: bool,
 
-    /// Whether workers with running jobs are protected from eviction.
+    /// Whether to protect workers with running jobs from eviction.
     #[serde(default = "defaults::yes")]
     pub workload_disruption_protection: bool,
 
-    /// When Slurm's records of workers are deleted whose Kubernetes node is gone. `DaemonSet` mode only: in `StatefulSet`
-    /// mode the records of workers that are gone for good are always deleted. A record stays as long as a pending job names
-    /// the node, somebody else drained it, or a reservation holds it.
+    /// When to delete the Slurm node records of workers whose Kubernetes node no longer exists. `DaemonSet` mode only: in
+    /// `StatefulSet` mode the operator always deletes the records of removed workers. The operator keeps a record while a
+    /// pending job names the node, the node is in a reservation, or someone other than the operator drained it.
     #[serde(default)]
     pub prune_slurm_node_records: PruneSlurmNodeRecords,
 
-    /// Whether several workers may share a Kubernetes node. Not for production.
+    /// Whether multiple workers may run on one Kubernetes node. Not for production.
     #[serde(default)]
     pub oversubscribe_node: bool,
 
-    /// How long a worker that has to go may wait for its jobs, and what happens then. Without it, jobs are always
-    /// waited for.
+    /// How long to wait for running jobs before removing a worker, and what to do after that. By default, the operator waits
+    /// indefinitely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainPolicy>,
 
-    /// Whether changes wait: no worker is created, drained, replaced or removed until this is false again.
+    /// Whether to pause changes: while true, the operator does not create, drain, replace or remove workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 
-    /// How many workers may be starting at once: created, but not yet registered with Slurm. No limit when absent.
+    /// Maximum number of workers that start concurrently: created, but not yet registered with Slurm. Unlimited by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_concurrent_startup: Option<i32>,
 
-    /// What happens to running jobs when the NodeSet is deleted. `Drain` when absent.
+    /// What to do with running jobs when the NodeSet is deleted. Defaults to `Drain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<NodeSetDeletionPolicy>,
 }
@@ -183,18 +182,18 @@ impl Default for NodeSetSpec {
     }
 }
 
-/// What decides how many workers there are.
+/// How the number of workers is determined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ScalingMode {
     /// One worker on each Kubernetes node that matches the pod template.
     DaemonSet,
-    /// As many as `replicas` says, with ordinals.
+    /// `replicas` workers with ordinals.
     #[default]
     StatefulSet,
 }
 
 impl ScalingMode {
-    /// The word in the API and on the pods' label.
+    /// The value in the API and in the pods' label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::DaemonSet => "DaemonSet",
@@ -203,17 +202,17 @@ impl ScalingMode {
     }
 }
 
-/// When Slurm's records of workers are deleted whose Kubernetes node is gone.
+/// When to delete the Slurm node records of workers whose Kubernetes node no longer exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PruneSlurmNodeRecords {
-    /// Never: a machine that comes back under its name finds its record.
+    /// Never: a machine that returns under the same name finds its record.
     #[default]
     Never,
-    /// When the Kubernetes node is gone, or gives its worker another name.
+    /// When the Kubernetes node no longer exists, or the name of its worker has changed.
     NodeNotFound,
 }
 
-/// SSH into workers.
+/// SSH access to workers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -222,24 +221,24 @@ pub enum PruneSlurmNodeRecords {
      "fieldPath": ".sssdConfRef", "reason": "FieldValueRequired"},
 ]))]
 pub struct Ssh {
-    /// Whether sshd runs in the workers.
+    /// Whether to run sshd in the workers.
     #[serde(default)]
     pub enabled: bool,
-    /// Lines added to `sshd_config`.
+    /// Lines to add to `sshd_config`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_sshd_config: Option<String>,
     /// Secret key that holds sssd.conf. Required unless `sssd.enabled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sssd_conf_ref: Option<SecretKeySelector>,
-    /// Whether users come from SSSD.
+    /// Whether to get users from SSSD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sssd: Option<Sssd>,
 }
 
-/// Whether users come from SSSD. Without it, the image itself has to know them.
+/// Whether to get users from SSSD. If disabled, the image must define the users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sssd {
-    /// Whether sssd.conf is mounted.
+    /// Whether to mount sssd.conf.
     #[serde(default = "defaults::yes")]
     pub enabled: bool,
 }
@@ -252,122 +251,122 @@ impl Default for Sssd {
     }
 }
 
-/// Slurm partition made of a NodeSet's workers.
+/// Slurm partition of a NodeSet's workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "!has(self.config) || (size(self.config) > 0 && !self.config.contains('\\n'))",
-     "message": "config must be one line, such as State=UP Default=YES: write Key=Value pairs with blanks between them, or leave config out",
+     "message": "config must be one line, such as State=UP Default=YES: write Key=Value pairs separated by spaces, or leave config out",
      "fieldPath": ".config"},
 ]))]
 pub struct Partition {
-    /// Whether the partition exists.
+    /// Whether to create the partition.
     #[serde(default)]
     pub enabled: bool,
-    /// Options added to its line in slurm.conf, such as `State=UP Default=YES`.
+    /// Options to add to its line in slurm.conf, such as `State=UP Default=YES`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
 }
 
-/// What happens to the workers' PersistentVolumeClaims.
+/// Whether to keep the workers' PersistentVolumeClaims.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimRetentionPolicy {
-    /// When the NodeSet is deleted.
+    /// Policy when the NodeSet is deleted.
     #[serde(default)]
     pub when_deleted: ClaimPolicy,
-    /// When the NodeSet is scaled down, for the workers that go.
+    /// Policy when the NodeSet is scaled down, for the removed workers.
     #[serde(default)]
     pub when_scaled: ClaimPolicy,
 }
 
-/// How long a worker that has to go may wait for its jobs, and what happens then.
+/// How long to wait for running jobs before removing a worker, and what to do after that.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainPolicy {
-    /// How long jobs are waited for, such as `2h`. For ever when absent.
+    /// How long to wait for running jobs, such as `2h`. By default, the operator waits indefinitely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<GoDuration>,
-    /// What happens to jobs that still run after `timeout`. `Wait` when absent.
+    /// What to do with jobs that still run after `timeout`. Defaults to `Wait`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_timeout: Option<DrainTimeoutAction>,
 }
 
-/// What happens to jobs that still run after the drain timeout.
+/// What to do with jobs that still run after the drain timeout.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DrainTimeoutAction {
-    /// They are waited for; a condition says so.
+    /// Keep waiting and report it in a condition.
     #[default]
     Wait,
-    /// They are requeued. Jobs that Slurm cannot start again (`--no-requeue`, interactive ones, a slurmrestd before 26.05)
-    /// are waited for.
+    /// Requeue the jobs. The operator keeps waiting for jobs that cannot be requeued (`--no-requeue`, interactive jobs, or
+    /// slurmrestd older than 26.05).
     Requeue,
-    /// They are cancelled.
+    /// Cancel the jobs.
     Cancel,
 }
 
-/// What happens to running jobs when the NodeSet is deleted.
+/// What to do with running jobs when the NodeSet is deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum NodeSetDeletionPolicy {
-    /// Workers are drained as `drain` says and removed when their jobs have ended.
+    /// Drain the workers as configured in `drain`, and remove them when their jobs have ended.
     #[default]
     Drain,
-    /// Workers are removed at once and their jobs fail.
+    /// Remove the workers immediately; their jobs fail.
     Immediate,
 }
 
-/// What was last seen of a NodeSet.
+/// Observed state of a NodeSet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSetStatus {
-    /// Worker pods, those that are going included.
+    /// Number of worker pods, including terminating ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Workers of the newest revision.
+    /// Number of workers of the latest revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
-    /// Workers that are ready.
+    /// Number of ready workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Workers that have been ready for `minReadySeconds`.
+    /// Number of workers that have been ready for at least `minReadySeconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// Workers that are missing or not available.
+    /// Number of workers that are missing or not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable_replicas: Option<i32>,
-    /// Workers that should run: `replicas`, or the number of matching Kubernetes nodes.
+    /// Desired number of workers: `replicas`, or the number of matching Kubernetes nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<i32>,
-    /// Slurm nodes that are idle.
+    /// Number of idle Slurm nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_idle: Option<i32>,
-    /// Slurm nodes that run jobs.
+    /// Number of Slurm nodes that run jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_allocated: Option<i32>,
-    /// Slurm nodes that are down.
+    /// Number of Slurm nodes that are down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_down: Option<i32>,
-    /// Slurm nodes that are draining or drained.
+    /// Number of Slurm nodes that are draining or drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_drain: Option<i32>,
-    /// Generation that this status was computed from.
+    /// Generation of the object that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Hash of the newest revision, the value of the workers' label `controller.kubernetes.io/hash`.
+    /// Hash of the latest revision, which is the value of the workers' label `controller.kubernetes.io/hash`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node_set_hash: String,
-    /// How often a revision's name was already taken.
+    /// Number of name collisions of revisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
-    /// Ready, Progressing, Degraded, ReservationCreated.
+    /// Conditions: Ready, Progressing, Degraded, ReservationCreated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Kubernetes node of each ordinal, with `pinToNode`.
+    /// Kubernetes node of each ordinal, if `pinToNode` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub ordinal_to_node: Option<BTreeMap<String, String>>,
-    /// Slurm nodes whose record another kind of worker made than the newest, with that worker's revision. They are renewed
-    /// when nothing stands against it.
+    /// Slurm nodes whose record was created by a worker with other resources or features than the latest revision, with that
+    /// worker's revision. The operator replaces these records as soon as it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub outdated_nodes: Option<BTreeMap<String, String>>,

@@ -1,4 +1,4 @@
-//! How workers are replaced.
+//! Update strategies of a NodeSet.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::defaults;
 use crate::scalars::{GoDuration, IntOrString, Rfc3339};
 
-/// How workers are replaced when the NodeSet changes.
+/// How the operator replaces workers when the NodeSet changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -15,39 +15,38 @@ use crate::scalars::{GoDuration, IntOrString, Rfc3339};
      "fieldPath": ".scheduledUpdate", "reason": "FieldValueRequired"},
 ]))]
 pub struct UpdateStrategy {
-    /// Which way.
+    /// Type of the strategy.
     #[serde(default, rename = "type")]
     pub kind: UpdateStrategyType,
-    /// For `RollingUpdate`.
+    /// Parameters of `RollingUpdate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
-    /// For `ScheduledUpdate`.
+    /// Parameters of `ScheduledUpdate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_update: Option<ScheduledUpdate>,
 }
 
-/// Which way workers are replaced.
+/// Type of the update strategy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
-    /// A few at a time, each drained first.
+    /// Replace a few workers at a time, draining each first.
     #[default]
     RollingUpdate,
-    /// When a person deletes them.
+    /// Replace a worker only when a user deletes it.
     OnDelete,
-    /// In a maintenance window, which is a Slurm reservation.
+    /// Replace the workers in a maintenance window, which is a Slurm reservation.
     ScheduledUpdate,
 }
 
-/// For `RollingUpdate`.
+/// Parameters of `RollingUpdate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
-    /// How many workers may be unavailable: a number of at least 1, or a percentage of the desired workers, which
-    /// rounds up.
+    /// Maximum number of unavailable workers: a number of at least 1, or a percentage of the desired workers, rounded up.
     #[serde(default = "defaults::max_unavailable")]
     pub max_unavailable: IntOrString,
-    /// Only workers with this ordinal or a higher one are updated, so that a change can be tried on a few.
-    /// `StatefulSet` mode only.
+    /// Update only workers with this ordinal or a higher one, to try a change on a few workers first. `StatefulSet` mode
+    /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub partition: Option<i32>,
@@ -62,17 +61,17 @@ impl Default for RollingUpdate {
     }
 }
 
-/// For `ScheduledUpdate`.
+/// Parameters of `ScheduledUpdate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledUpdate {
-    /// When the window opens, RFC 3339.
+    /// Start of the window, RFC 3339. Required if `type` is `ScheduledUpdate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Rfc3339>,
-    /// How long it is open, at least one minute.
+    /// Length of the window, at least one minute.
     #[serde(default = "defaults::scheduled_update_duration")]
     pub duration: GoDuration,
-    /// Reservation flags on top of `MAINT` and `IGNORE_JOBS`.
+    /// Reservation flags in addition to `MAINT` and `IGNORE_JOBS`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("nullable" = true))]
     pub flags: Option<Vec<String>>,

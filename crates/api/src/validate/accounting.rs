@@ -1,6 +1,6 @@
-//! Rules on Accountings.
+//! Rules for Accountings.
 
-use crate::accounting::{Accounting, AccountingSpec, StorageConfig};
+use crate::accounting::{Accounting, AccountingSpec, StorageConfig, StorageTls};
 use crate::validate::path::Path;
 use crate::validate::pods::{Own, Pod};
 use crate::validate::references::{self, Keys};
@@ -45,7 +45,7 @@ impl Validate for Accounting {
             None => report.refuse(
                 &spec.field("storageConfig"),
                 "must be set when external is false",
-                "write the host of the database and the Secret that holds its password",
+                "set the host of the database and the Secret with its password",
             ),
         }
         text::lines(&spec.field("extraConf"), extra_conf.as_deref(), report);
@@ -57,7 +57,7 @@ impl Validate for Accounting {
             &Path::spec().field("jwtKeyRef"),
             &old.spec.jwt_key(),
             &self.spec.jwt_key(),
-            "tokens signed with the old key would be refused",
+            "tokens signed with the old key would be rejected",
             report,
         );
         if let (false, Some(before), Some(after)) = (
@@ -70,7 +70,8 @@ impl Validate for Accounting {
     }
 }
 
-/// slurmdbd makes empty tables where it finds none, without a word. Whether the records were moved, only their owner knows.
+/// Warns about a new database: slurmdbd silently creates empty tables there. Only the owner knows whether the records were
+/// copied.
 fn another_database(before: &StorageConfig, after: &StorageConfig, report: &mut Report) {
     let storage = Path::spec().field("storageConfig");
     let fields = [
@@ -81,7 +82,7 @@ fn another_database(before: &StorageConfig, after: &StorageConfig, report: &mut 
         report.warn(
             &storage.field(field),
             format!(
-                "changes from {before:?} to {after:?}: slurmdbd takes no records along; unless they are there already, copy the \
+                "changes from {before:?} to {after:?}: slurmdbd does not move the records; unless they are already there, copy the \
                  database first"
             ),
         );
@@ -97,4 +98,15 @@ fn database(storage: &StorageConfig, report: &mut Report) {
         text::word(&path.field("username"), username, report);
     }
     references::secret_key(&path.field("passwordKeyRef"), &storage.password_key_ref, report);
+    if let Some(StorageTls {
+        ca_cert_ref,
+        client_cert_ref,
+    }) = &storage.tls
+    {
+        let path = path.field("tls");
+        references::secret_key(&path.field("caCertRef"), ca_cert_ref, report);
+        if let Some(certificate) = client_cert_ref {
+            references::local(&path.field("clientCertRef"), certificate, "Secret", report);
+        }
+    }
 }

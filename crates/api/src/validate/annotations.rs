@@ -1,5 +1,5 @@
-//! Rules on annotations of ours that people set. They change what the operator does as fields do, and are judged like
-//! fields: one that cannot be understood is refused, and an update only for those that it changes.
+//! Rules for our annotations that users set. They control the operator as fields do, and are validated like fields: an
+//! invalid value is rejected, and an update is rejected only for annotations that it changes.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::validate::text;
 use crate::well_known::annotation;
 
 const OURS: &str = annotation::PREFIX;
-/// Prefixes by which the operator knows its own Secrets.
+/// Prefixes that identify the operator's own Secrets.
 const RESERVED: [&str; 2] = [OURS, "slinky.slurm.net/"];
-/// Prefixes that Kubernetes keeps for itself. They are passed on: what stands there may be meant for a cloud's or a cluster's own
-/// controllers.
+/// Prefixes that are reserved for Kubernetes. The operator sets these annotations anyway: they may be meant for a cloud
+/// provider's or the cluster's own controllers.
 const OF_KUBERNETES: [&str; 2] = ["kubernetes.io/", "k8s.io/"];
 
-/// Annotations that have another value than before; all of ours when there was no object before.
+/// Our annotations that an update changes, or all of ours for a new object.
 pub fn changed_annotations<'a, K: Resource>(
     old: Option<&K>,
     new: &'a K,
@@ -32,7 +32,7 @@ pub fn changed_annotations<'a, K: Resource>(
         .map(|(key, value)| (key.as_str(), value.as_str()))
 }
 
-/// Judges what a creation or a change brings along.
+/// Validates our annotations that a create or an update sets.
 pub fn validate_annotations<K: Resource<DynamicType = ()>>(old: Option<&K>, new: &K) -> Report {
     let mut report = Report::default();
     let kind = K::kind(&());
@@ -45,15 +45,12 @@ pub fn validate_annotations<K: Resource<DynamicType = ()>>(old: Option<&K>, new:
             }
             (annotation::GENERATE, "Controller") => generate(&path, value, &mut report),
             (annotation::GENERATE_ANNOTATIONS, "Controller") => generated(&path, value, &mut report),
-            // The operator's own note; a person may take it away.
+            // Set by the operator; users may remove it.
             (annotation::QUIESCED_FOR | annotation::REFUSED_CHANGE, "Controller") => {}
             (annotation::PAUSED | annotation::GENERATE | annotation::GENERATE_ANNOTATIONS, kind) => {
-                report.warn(&path, format!("means nothing on a {kind}, and is not used"));
+                report.warn(&path, format!("has no effect on a {kind} and is not used"));
             }
-            (unknown, _) => report.warn(
-                &path,
-                format!("{unknown} is no annotation that is known here; check its spelling"),
-            ),
+            (unknown, _) => report.warn(&path, format!("unknown annotation {unknown}; check the spelling")),
         }
     }
     report
@@ -64,7 +61,7 @@ fn yes_or_no(path: &Path, value: &str, report: &mut Report) {
         report.refuse(
             path,
             format!("{value:?} is neither \"true\" nor \"false\""),
-            "write \"true\", or remove the annotation",
+            "set it to \"true\", or remove the annotation",
         );
     }
 }
@@ -77,7 +74,7 @@ fn generate(path: &Path, value: &str, report: &mut Report) {
         if !annotation::GENERATE_KEYS.contains(&word) {
             report.refuse(
                 path,
-                format!("{word:?} is no key that the operator makes"),
+                format!("the operator cannot generate a key {word:?}"),
                 "write \"true\", or slurmKey and jwtKey separated by a comma",
             );
         }
@@ -88,24 +85,20 @@ fn generated(path: &Path, value: &str, report: &mut Report) {
     let remedy = r#"write JSON such as {"slurmKey": {"example.org/owner": "hpc"}}"#;
     let read = serde_json::from_str::<BTreeMap<String, BTreeMap<String, String>>>(value);
     let Ok(read) = read else {
-        report.refuse(path, "is not a JSON object of annotations for each key", remedy);
+        report.refuse(path, "is not a JSON object with annotations for each key", remedy);
         return;
     };
     for (word, annotations) in read {
         if !annotation::GENERATE_KEYS.contains(&word.as_str()) {
             report.refuse(
                 path,
-                format!("{word:?} is no key that the operator makes"),
+                format!("the operator cannot generate a key {word:?}"),
                 remedy,
             );
         }
         for key in annotations.keys() {
             if !text::is_label_key(key) {
-                report.refuse(
-                    path,
-                    format!("{key:?} cannot be the key of an annotation"),
-                    remedy,
-                );
+                report.refuse(path, format!("{key:?} is not a valid annotation key"), remedy);
             } else if is_under(&RESERVED, key) {
                 report.refuse(
                     path,
@@ -115,7 +108,7 @@ fn generated(path: &Path, value: &str, report: &mut Report) {
             } else if is_under(&OF_KUBERNETES, key) {
                 report.warn(
                     path,
-                    format!("{key:?} is reserved for Kubernetes; it is set on the Secret all the same"),
+                    format!("{key:?} is reserved for Kubernetes; the operator sets it on the Secret anyway"),
                 );
             }
         }

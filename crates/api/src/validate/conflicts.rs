@@ -1,4 +1,4 @@
-//! NodeSets of one cluster share its node and partition names.
+//! Name conflicts between NodeSets of one Slurm cluster.
 
 use kube_core::ResourceExt as _;
 
@@ -6,8 +6,8 @@ use crate::nodeset::{NodeSet, ScalingMode};
 use crate::validate::path::Path;
 use crate::validate::report::Report;
 
-/// Judges a NodeSet beside the others in its namespace: two that register with one Controller may not give their workers,
-/// or their features and partitions, the same names.
+/// Checks a NodeSet against the others in its namespace: NodeSets of one Controller must not use the same names for workers,
+/// features or partitions.
 pub fn conflicts<'a>(nodeset: &NodeSet, others: impl IntoIterator<Item = &'a NodeSet>) -> Report {
     let mut report = Report::default();
     let siblings = others.into_iter().filter(|other| {
@@ -25,20 +25,20 @@ pub fn conflicts<'a>(nodeset: &NodeSet, others: impl IntoIterator<Item = &'a Nod
                     other.name_any(),
                     nodeset.slurm_name()
                 ),
-                "give this one another template.spec.hostname",
+                "set another template.spec.hostname for this NodeSet",
             );
         } else if let Some(name) = shared_node_name(nodeset, other) {
             report.refuse(
                 &hostname,
                 format!("NodeSet {:?} already has a Slurm node {name:?}", other.name_any()),
-                "give this one another template.spec.hostname",
+                "set another template.spec.hostname for this NodeSet",
             );
         }
     }
     report
 }
 
-/// A node name that both would give. Only names by ordinal are known beforehand.
+/// A node name that both NodeSets would use. Only names with ordinals are known in advance.
 fn shared_node_name(one: &NodeSet, other: &NodeSet) -> Option<String> {
     if [one, other]
         .iter()
@@ -51,7 +51,7 @@ fn shared_node_name(one: &NodeSet, other: &NodeSet) -> Option<String> {
     } else {
         (other, one)
     };
-    // Without this the ordinals cannot make up for the difference.
+    // Otherwise no ordinal can make the two names equal.
     let rest = prefix(longer).strip_prefix(&prefix(shorter))?.to_owned();
     if !rest.chars().all(|c| c.is_ascii_digit()) {
         return None;

@@ -1,4 +1,4 @@
-//! Rules on Controllers.
+//! Rules for Controllers.
 
 use crate::controller::{ClaimPolicy, Controller, ControllerSpec, Persistence};
 use crate::metrics::ServiceMonitor;
@@ -94,8 +94,8 @@ impl Validate for Controller {
         if max_node_count.is_some_and(|count| count < 1) {
             report.refuse(
                 &spec.field("maxNodeCount"),
-                "is below 1",
-                "write 1 or more, or leave it out",
+                "must be at least 1",
+                "set it to 1 or more, or leave it out",
             );
         }
     }
@@ -106,10 +106,10 @@ impl Validate for Controller {
             report.refuse(
                 &spec.field("clusterName"),
                 format!(
-                    "cannot be changed from {:?}: slurmctld refuses state saved under another name",
+                    "cannot be changed from {:?}: slurmctld refuses state that was saved under another name",
                     old.cluster_name()
                 ),
-                "put the old name back, or make a new Controller",
+                "restore the old name, or create a new Controller",
             );
         }
         let name = |controller: &Self| controller.spec.slurm_key_ref.as_ref().map(|key| key.name.clone());
@@ -117,14 +117,14 @@ impl Validate for Controller {
             &spec.field("slurmKeyRef").field("name"),
             &name(old).unwrap_or_default(),
             &name(self).unwrap_or_default(),
-            "every daemon of the cluster holds the key",
+            "every daemon of the cluster uses the key",
             report,
         );
         references::unchanged(
             &spec.field("jwtKeyRef"),
             &old.spec.jwt_key(),
             &self.spec.jwt_key(),
-            "tokens signed with the old key would be refused",
+            "tokens signed with the old key would be rejected",
             report,
         );
         let persistence = spec.field("persistence");
@@ -161,7 +161,7 @@ fn cluster_name(controller: &Controller, report: &mut Report) {
         report.refuse(
             &path,
             format!("{name:?} has {} characters", name.chars().count()),
-            format!("write at most {CLUSTER_NAME_MAX}; without it the name is <namespace>_<name>"),
+            format!("use at most {CLUSTER_NAME_MAX} characters (the default is <namespace>_<name>)"),
         );
     }
     if !name
@@ -171,14 +171,14 @@ fn cluster_name(controller: &Controller, report: &mut Report) {
     {
         report.refuse(
             &path,
-            format!("{name:?} cannot be the name of a Slurm cluster"),
-            "write letters, digits, '-', '_' and '.', starting with a letter or digit",
+            format!("{name:?} is not a valid Slurm cluster name"),
+            "use letters, digits, '-', '_' and '.', starting with a letter or digit",
         );
     } else if name.chars().any(|c| c.is_ascii_uppercase()) {
         report.warn(
             &path,
             format!(
-                "slurmdbd keeps cluster names in lower case: {}",
+                "slurmdbd stores cluster names in lower case: {}",
                 name.to_lowercase()
             ),
         );
@@ -192,19 +192,19 @@ fn high_availability(spec: &ControllerSpec, report: &mut Report) {
     if spec.persistence.is_none() || spec.existing_claim().is_none() {
         report.refuse(
             &Path::spec().field("persistence").field("existingClaim"),
-            "must be set when ha.enabled is true: primary and backups share their state",
-            "set persistence.enabled to true and name a PersistentVolumeClaim that is ReadWriteMany",
+            "must be set when ha.enabled is true: the primary and its backups share their state",
+            "set persistence.enabled to true and name a ReadWriteMany PersistentVolumeClaim",
         );
     }
     if spec.ha.as_ref().is_some_and(|ha| ha.backups < 1) {
         report.refuse(
             &Path::spec().field("ha").field("backups"),
-            "is below 1",
-            "write 1 or more",
+            "must be at least 1",
+            "set it to 1 or more",
         );
     }
     if spec.external {
-        report.warn(&Path::spec().field("ha"), "is not used while external is true");
+        report.warn(&Path::spec().field("ha"), "is not used if external is true");
     }
 }
 
@@ -224,7 +224,7 @@ fn state_volume(persistence: &Persistence, report: &mut Report) {
         if persistence.deletion_policy == Some(ClaimPolicy::Delete) {
             report.warn(
                 &path.field("deletionPolicy"),
-                "is not used: a claim named by existingClaim is never deleted",
+                "is not used: the operator never deletes the claim in existingClaim",
             );
         }
     }
@@ -232,8 +232,8 @@ fn state_volume(persistence: &Persistence, report: &mut Report) {
         if !ACCESS_MODES.contains(&mode.as_str()) {
             report.refuse(
                 &path.field("accessModes").index(index),
-                format!("{mode:?} is not an access mode"),
-                format!("write one of {}", ACCESS_MODES.join(", ")),
+                format!("{mode:?} is not a valid access mode"),
+                format!("use one of {}", ACCESS_MODES.join(", ")),
             );
         }
     }
@@ -269,8 +269,8 @@ fn service_monitor(monitor: &ServiceMonitor, report: &mut Report) {
         if !endpoint.path.starts_with('/') {
             report.refuse(
                 &path.field("path"),
-                format!("{:?} is not an HTTP path", endpoint.path),
-                "write a path such as /metrics/jobs",
+                format!("{:?} is not a valid HTTP path", endpoint.path),
+                "use a path such as /metrics/jobs",
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Rules on LoginSets.
+//! Rules for LoginSets.
 
 use crate::loginset::{DeploymentStrategy, LoginSet, LoginSetSpec};
 use crate::scalars::IntOrString;
@@ -44,7 +44,7 @@ impl Validate for LoginSet {
             None => report.refuse(
                 &spec.field("sssdConfRef"),
                 "must be set",
-                "name the Secret and the key that hold sssd.conf, or set sssd.enabled to false",
+                "set the Secret and the key that hold sssd.conf, or set sssd.enabled to false",
             ),
         }
         if let Some(strategy) = strategy {
@@ -71,8 +71,8 @@ fn authorized_keys(keys: Option<&str>, report: &mut Report) {
     if keys.contains("PRIVATE KEY-----") {
         report.refuse(
             &path,
-            "holds a private key",
-            "write public keys only, and replace that key: it was sent in the clear",
+            "contains a private key",
+            "use public keys only, and replace this private key: it has been exposed",
         );
         return;
     }
@@ -97,14 +97,14 @@ fn deployment_strategy(strategy: &DeploymentStrategy, report: &mut Report) {
         Some("Recreate") if strategy.rolling_update.is_none() => {}
         Some("Recreate") => report.refuse(
             &path.field("rollingUpdate"),
-            "does not go with type Recreate",
+            "cannot be used with type Recreate",
             "leave it out, or set type to RollingUpdate",
         ),
         Some(other) => {
             report.refuse(
                 &path.field("type"),
-                format!("{other:?} is not a strategy"),
-                "write RollingUpdate or Recreate",
+                format!("{other:?} is not a valid strategy"),
+                "use RollingUpdate or Recreate",
             );
         }
     }
@@ -126,7 +126,7 @@ fn deployment_strategy(strategy: &DeploymentStrategy, report: &mut Report) {
         report.refuse(
             &path,
             "maxSurge and maxUnavailable are both 0",
-            "let one of them be 1 or more",
+            "set one of them to 1 or more",
         );
     }
 }

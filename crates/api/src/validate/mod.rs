@@ -1,8 +1,8 @@
-//! Rules that need nothing but the object itself (and its former self, or its siblings): what the admission webhook goes
-//! by. A webhook may be off: what must hold all the same, the writers of `slurm-conf` and the operator check themselves.
+//! Validation rules of the admission webhook that need only the object itself, its previous version or its siblings. The
+//! webhook may be disabled, so `slurm-conf` and the operator also check what must always hold.
 //!
-//! Each refusal names the field, what is wrong and what to write instead. Updates are ratcheted: an object that was
-//! already wrong may be changed as long as the change itself is right.
+//! Each error names the field, the problem and what to write instead. Updates are ratcheted: an invalid object may be
+//! updated if the update itself is valid.
 
 mod accounting;
 mod annotations;
@@ -16,6 +16,7 @@ mod references;
 mod report;
 mod restapi;
 mod service;
+pub mod slurmcluster;
 mod text;
 mod token;
 mod window;
@@ -30,24 +31,24 @@ pub use path::Path;
 pub use report::{Report, Violation, Warning};
 pub use window::is_over;
 
-/// What is right and wrong with one kind.
+/// The rules of one kind.
 pub trait Validate: Resource<DynamicType = ()> + Serialize {
-    /// Rules on one object.
+    /// Checks one object.
     fn check(&self, report: &mut Report);
 
-    /// What may not change. Of no effect when the spec did not change.
+    /// Checks an update for changes to immutable fields. Not called for an unchanged spec.
     fn check_change(&self, _old: &Self, _report: &mut Report) {}
 }
 
-/// Judges a new object.
+/// Validates a new object.
 pub fn validate<K: Validate>(object: &K) -> Report {
     let mut report = Report::default();
     object.check(&mut report);
     report
 }
 
-/// Judges a change: refused is only what the change makes wrong. Metadata and finalizers may always change, and so may
-/// everything of an object that is being deleted, because a refusal there would keep it from going.
+/// Validates an update: only errors that the update introduces count. Metadata and finalizers may always change. So may an
+/// object that is being deleted, because a rejected update would block its deletion.
 pub fn validate_update<K: Validate>(old: &K, new: &K) -> Report {
     if new.meta().deletion_timestamp.is_some() {
         return Report::default();
@@ -55,7 +56,7 @@ pub fn validate_update<K: Validate>(old: &K, new: &K) -> Report {
     let mut report = validate(new);
     let mut change = Report::default();
     new.check_change(old, &mut change);
-    // Most changes are right; what was there before is looked at only where something is wrong.
+    // Most updates are valid; the old object is checked only if there is an error.
     if report == Report::default() && change == Report::default() {
         return report;
     }

@@ -1,4 +1,4 @@
-//! Rules on NodeSets.
+//! Rules for NodeSets.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Validate for NodeSet {
             ssh,
             logfile,
             template,
-            // Judged by what Slurm takes, where that is known.
+            // Checked by the webhook and the operator with `slurm-conf`.
             extra_conf: _,
             partition,
             volume_claim_templates,
@@ -59,8 +59,8 @@ impl Validate for NodeSet {
         if max_concurrent_startup.is_some_and(|count| count < 1) {
             report.refuse(
                 &spec.field("maxConcurrentStartup"),
-                "is below 1",
-                "write 1 or more, or leave it out",
+                "must be at least 1",
+                "set it to 1 or more, or leave it out",
             );
         }
         Pod {
@@ -91,7 +91,7 @@ impl Validate for NodeSet {
                 None if drain.on_timeout.is_some() => {
                     report.warn(
                         &spec.field("drain").field("onTimeout"),
-                        "never happens without a timeout",
+                        "has no effect unless drain.timeout is set",
                     );
                 }
                 None => {}
@@ -100,14 +100,14 @@ impl Validate for NodeSet {
         match scaling_mode {
             ScalingMode::DaemonSet => {
                 for (field, written, why) in [
-                    // The API server writes 1 where nobody wrote anything.
+                    // The API server defaults it to 1.
                     (
                         "replicas",
                         *replicas != 1,
-                        "there is one worker on each node that fits",
+                        "the operator runs one worker on each matching node",
                     ),
                     ("ordinalPadding", *ordinal_padding > 0, "workers have no ordinals"),
-                    ("pinToNode", *pin_to_node, "workers stay where they are"),
+                    ("pinToNode", *pin_to_node, "workers never move to another node"),
                 ] {
                     if written {
                         report.warn(
@@ -120,7 +120,7 @@ impl Validate for NodeSet {
             ScalingMode::StatefulSet if *prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound => {
                 report.warn(
                     &spec.field("pruneSlurmNodeRecords"),
-                    "has no effect in StatefulSet mode: records of workers that are gone for good always go",
+                    "has no effect in StatefulSet mode: the operator always deletes the records of removed workers",
                 );
             }
             ScalingMode::StatefulSet => {}
@@ -147,13 +147,13 @@ impl Validate for NodeSet {
             &spec.field("volumeClaimTemplates"),
             &claims(old),
             &claims(self),
-            "the claims of running workers were made from it",
+            "the claims of running workers were created from it",
             report,
         );
     }
 }
 
-/// A claim with its amounts in one notation: `1Gi` and `1024Mi` are no change.
+/// A claim with normalized quantities: `1Gi` and `1024Mi` are equal.
 fn canonical(claim: &Value) -> Value {
     let mut claim = crate::merge::without_deletions(claim);
     for list in ["limits", "requests"] {
@@ -184,7 +184,7 @@ fn hostnames(nodeset: &NodeSet, report: &mut Report) {
         .len();
     match raw.filter(|hostname| !hostname.is_empty()) {
         Some(hostname) => {
-            // The ordinal comes behind it, so that a dash at the end is as good as a digit.
+            // The ordinal follows, so a trailing dash is allowed.
             let whole = hostname
                 .strip_suffix('-')
                 .filter(|head| !head.is_empty())
@@ -192,27 +192,27 @@ fn hostnames(nodeset: &NodeSet, report: &mut Report) {
             if !text::is_dns_label(whole) {
                 report.refuse(
                     &path,
-                    format!("{hostname:?} cannot be the start of a host name"),
-                    "write lower-case letters, digits and '-', such as \"gpu-\"",
+                    format!("{hostname:?} is not a valid host name prefix"),
+                    "use lower-case letters, digits and '-', such as \"gpu-\"",
                 );
             } else if stateful && hostname.len() + digits > text::DNS_LABEL_MAX {
                 report.refuse(
                     &path,
                     format!(
-                        "{hostname:?} and the ordinal have more than {} characters",
+                        "{hostname:?} with the ordinal has more than {} characters",
                         text::DNS_LABEL_MAX
                     ),
-                    "write a shorter one",
+                    "use a shorter prefix",
                 );
             }
         }
         None if stateful && nodeset.name_any().len() + 1 + digits > text::DNS_LABEL_MAX => report.refuse(
             &Path::default().field("metadata").field("name"),
             format!(
-                "the name and the ordinal have more than {} characters, too long for a host name",
+                "the name with the ordinal has more than {} characters, which is too long for a host name",
                 text::DNS_LABEL_MAX
             ),
-            "give the NodeSet a shorter name, or set template.spec.hostname",
+            "use a shorter name, or set template.spec.hostname",
         ),
         None => {}
     }
@@ -233,7 +233,7 @@ fn ssh_access(ssh: &Ssh, report: &mut Report) {
         None => report.refuse(
             &path.field("sssdConfRef"),
             "must be set when ssh is enabled",
-            "name the Secret and the key that hold sssd.conf, or set ssh.sssd.enabled to false",
+            "set the Secret and the key that hold sssd.conf, or set ssh.sssd.enabled to false",
         ),
     }
 }
@@ -246,14 +246,14 @@ fn partition_line(partition: &Partition, report: &mut Report) {
     }
     text::one_line(&path, config, report);
     if config.contains('#') {
-        report.warn(&path, "what stands behind '#' is a comment to Slurm");
+        report.warn(&path, "Slurm treats everything after '#' as a comment");
     }
     for pair in config.split_whitespace() {
         let key = pair.split('=').next().unwrap_or_default();
         if key.eq_ignore_ascii_case("PartitionName") || key.eq_ignore_ascii_case("Nodes") {
             report.warn(
                 &path,
-                format!("{key} takes the place of what the operator writes on the same line"),
+                format!("{key} overrides the value that the operator writes on the same line"),
             );
         }
     }
@@ -273,14 +273,14 @@ fn claims(templates: &[RawObject], report: &mut Report) {
         if !text::is_dns_label(&name) {
             report.refuse(
                 &at,
-                format!("{name:?} cannot be the name of a volume"),
-                "write lower-case letters, digits and '-'",
+                format!("{name:?} is not a valid volume name"),
+                "use lower-case letters, digits and '-'",
             );
         } else if seen.contains(&name) {
             report.refuse(
                 &at,
-                format!("{name:?} is there twice"),
-                "give each claim its own name",
+                format!("duplicate name {name:?}"),
+                "use a unique name for each claim",
             );
         }
         seen.push(name);
@@ -294,7 +294,7 @@ fn claims(templates: &[RawObject], report: &mut Report) {
             None => report.refuse(
                 &path.field("storage"),
                 "is missing",
-                "write the size of the volume, such as 100Gi",
+                "set the size of the volume, such as 100Gi",
             ),
         }
     }
@@ -329,7 +329,7 @@ fn update(strategy: &UpdateStrategy, mode: ScalingMode, report: &mut Report) {
         report.refuse(
             &scheduled_path.field("startTime"),
             "must be set when type is ScheduledUpdate",
-            "write when the window opens, RFC 3339",
+            "set the start of the window in RFC 3339 format",
         );
     }
 }

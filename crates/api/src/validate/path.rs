@@ -1,4 +1,4 @@
-//! Where in an object something is: printed as users write it, and followed through JSON.
+//! Field paths: printed as users write them, and resolved in JSON.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl Path {
         self.with(Segment::Index(index))
     }
 
-    /// Continues with a path in serde's notation, `a.b[3].c`.
+    /// Appends a path in serde's notation, `a.b[3].c`.
     #[must_use]
     pub(crate) fn join_serde(&self, path: &serde_path_to_error::Path) -> Self {
         use serde_path_to_error::Segment as Serde;
@@ -44,7 +44,7 @@ impl Path {
         })
     }
 
-    /// Continues with the path of a field that nobody reads.
+    /// Appends the path of an unknown field.
     #[must_use]
     pub(crate) fn join_ignored(&self, path: &serde_ignored::Path<'_>) -> Self {
         use serde_ignored::Path as Ignored;
@@ -58,12 +58,23 @@ impl Path {
         }
     }
 
-    /// Whether this is that place, or one inside of it.
+    /// The path of a child's field in the object that the child comes from: `spec.x` becomes `field.x`.
+    #[must_use]
+    pub fn below(&self, field: &Self) -> Self {
+        let mut segments = field.0.clone();
+        let is_spec = |first: &Segment| *first == Segment::Field("spec".to_owned());
+        if self.0.first().is_some_and(is_spec) {
+            segments.extend(self.0.iter().skip(1).cloned());
+        }
+        Self(segments)
+    }
+
+    /// Whether this path equals `outer` or lies inside it.
     pub fn is_within(&self, outer: &Self) -> bool {
         self.0.starts_with(&outer.0)
     }
 
-    /// What an object holds there.
+    /// The value at this path.
     pub fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, segment| match segment {
             Segment::Field(name) => value.get(name),

@@ -1,4 +1,4 @@
-//! Rules on what users write over pods, containers and Services: raw JSON that must read as the Kubernetes type.
+//! Rules for the user's overrides of pods, containers and Services: raw JSON that must match the Kubernetes type.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::validate::report::Report;
 use crate::validate::text;
 use crate::well_known::label;
 
-/// Labels that the operator sets on pods whatever the user writes.
+/// Labels that the operator always sets on pods.
 const OPERATOR_LABELS: [&str; 5] = [
     label::APP,
     label::INSTANCE,
@@ -24,7 +24,7 @@ const OPERATOR_LABELS: [&str; 5] = [
     label::REVISION_HASH,
 ];
 
-/// Reads raw JSON as a Kubernetes type, or says where it is not one. Deletions are no values.
+/// Parses raw JSON as a Kubernetes type, or reports where it does not match. Deletions are skipped.
 pub(crate) fn read<T: DeserializeOwned>(
     path: &Path,
     raw: &RawObject,
@@ -35,23 +35,23 @@ pub(crate) fn read<T: DeserializeOwned>(
     let value = without_deletions(&Value::Object(raw.0.clone()));
     let mut track = serde_path_to_error::Track::new();
     let reader = serde_path_to_error::Deserializer::new(value, &mut track);
-    // A newer Kubernetes may know the field, so this is no reason to refuse.
+    // A newer Kubernetes may support the field, so this is only a warning.
     let typed = serde_ignored::deserialize(reader, |unknown| {
-        let text = format!("is no field of a {kind} that is known here: check its spelling");
+        let text = format!("unknown field of a {kind}; check the spelling");
         report.warn(&path.join_ignored(&unknown), text);
     });
     typed
         .map_err(|error: serde_json::Error| {
             report.refuse(
                 &path.join_serde(&track.path()),
-                format!("does not fit a {kind}: {error}"),
-                "write it as Kubernetes has it",
+                format!("is not valid for a {kind}: {error}"),
+                "check the Kubernetes API reference",
             );
         })
         .ok()
 }
 
-/// Of the patch directives only `$patch: delete` and `$patch: replace` have a meaning here.
+/// Rejects patch directives other than `$patch: delete` and `$patch: replace`.
 fn directives(path: &Path, map: &serde_json::Map<String, Value>, report: &mut Report) {
     for (field, value) in map {
         let at = path.field(field);
@@ -60,8 +60,8 @@ fn directives(path: &Path, map: &serde_json::Map<String, Value>, report: &mut Re
             if !known {
                 report.refuse(
                     &at,
-                    format!("the directive {field}: {value} is not supported"),
-                    "leave it out",
+                    format!("directive {field}: {value} is not supported"),
+                    "remove it",
                 );
             }
         }
@@ -79,15 +79,15 @@ fn directives(path: &Path, map: &serde_json::Map<String, Value>, report: &mut Re
     }
 }
 
-/// One of the operator's containers. The field that changes it has its name.
+/// One of the operator's containers. The spec field with its overrides has the same name.
 pub(crate) struct Own<'a> {
     name: &'a str,
     written: Option<&'a RawObject>,
-    /// Whether pods have it at all.
+    /// Whether the pods have this container.
     runs: bool,
 }
 
-/// What users write over a pod: over each of the operator's containers, and over the whole.
+/// The user's overrides of a pod: of each of the operator's containers, and of the whole pod.
 pub(crate) struct Pod<'a> {
     pub(crate) containers: &'a [Own<'a>],
     pub(crate) init_containers: &'a [Own<'a>],
@@ -114,7 +114,7 @@ impl Pod<'_> {
         }
     }
 
-    /// The containers of the user's pod template: changes to the operator's, and the user's own.
+    /// Checks the containers of the user's pod template: overrides of the operator's, and the user's own.
     fn containers(&self, spec: &PodSpec, report: &mut Report) {
         let path = Path::spec().field("template").field("spec");
         let init = spec.init_containers.as_deref().unwrap_or_default();
@@ -141,16 +141,16 @@ impl Pod<'_> {
                 if seen.contains(&name) {
                     report.refuse(
                         &at.field("name"),
-                        format!("{name:?} is there twice"),
-                        "give each its own name",
+                        format!("duplicate name {name:?}"),
+                        "use a unique name for each container",
                     );
                 }
                 seen.push(name);
                 if others.iter().any(|other| other.name == name) {
                     report.refuse(
                         &at.field("name"),
-                        format!("the operator has a container {name:?} in {elsewhere}"),
-                        format!("write it under {elsewhere} to change that one, or give it another name"),
+                        format!("the operator already has a container {name:?} in {elsewhere}"),
+                        format!("move it to {elsewhere} to change that container, or use another name"),
                     );
                 } else if own.iter().all(|own| own.name != name)
                     && container.image.as_ref().is_none_or(String::is_empty)
@@ -158,7 +158,7 @@ impl Pod<'_> {
                     report.refuse(
                         &at.field("image"),
                         "is missing",
-                        format!("write the image to run {name} from"),
+                        format!("set the image of {name}"),
                     );
                 }
             }
@@ -171,7 +171,7 @@ impl<'a> Own<'a> {
         Self { name, written, runs }
     }
 
-    /// `template` has the containers of the user's pod template, which may change this one too.
+    /// `template` holds the containers of the user's pod template, which may override this container too.
     fn check(&self, template: &[Container], report: &mut Report) {
         let path = Path::spec().field(self.name);
         let mut typed = None;
@@ -193,8 +193,8 @@ impl<'a> Own<'a> {
         if self.runs && !in_template && !typed.as_ref().is_some_and(has_image) {
             report.refuse(
                 &path.field("image"),
-                "is missing: there is no default, and no pod can be made without it",
-                format!("write the image to run {} from", self.name),
+                "is missing and has no default",
+                format!("set the image of {}", self.name),
             );
         }
     }
@@ -204,8 +204,8 @@ fn container_name(path: &Path, name: &str, report: &mut Report) {
     if !text::is_dns_label(name) {
         report.refuse(
             path,
-            format!("{name:?} cannot be the name of a container"),
-            "write lower-case letters, digits and '-', at most 63",
+            format!("{name:?} is not a valid container name"),
+            "use at most 63 lower-case letters, digits and '-'",
         );
     }
 }
@@ -216,8 +216,8 @@ fn container_fields(path: &Path, container: &Container, report: &mut Report) {
     {
         report.refuse(
             &path.field("image"),
-            format!("{image:?} cannot be the name of an image"),
-            "write [registry/]name[:tag][@digest], such as registry.example.org/slurm/slurmd:26.05",
+            format!("{image:?} is not a valid image name"),
+            "use [registry/]name[:tag][@digest], such as registry.example.org/slurm/slurmd:26.05",
         );
     }
     if let Some(resources) = &container.resources {
@@ -229,14 +229,14 @@ fn container_fields(path: &Path, container: &Container, report: &mut Report) {
         if env.name.is_empty() || env.name.contains('=') {
             report.refuse(
                 &path.field("env").index(index).field("name"),
-                format!("{:?} cannot be the name of a variable", env.name),
-                "write a name without '='",
+                format!("{:?} is not a valid variable name", env.name),
+                "use a name without '='",
             );
         }
     }
 }
 
-/// `[registry[:port]/]name[:tag][@algorithm:digest]`, as container runtimes read it.
+/// `[registry[:port]/]name[:tag][@algorithm:digest]`, as container runtimes parse it.
 fn is_image(text: &str) -> bool {
     let word = |part: &str, also: &[char]| {
         part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
@@ -255,7 +255,7 @@ fn is_image(text: &str) -> bool {
                 && hash.chars().all(|c| c.is_ascii_hexdigit())
         })
     });
-    // A colon before the last slash is that of the registry's port.
+    // A colon before the last slash belongs to the registry's port.
     let (name, tag) = match rest.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
         _ => (rest, None),
@@ -288,17 +288,17 @@ pub(crate) fn quantity_text(path: &Path, text: &str, report: &mut Report) {
     match Amount::parse(text) {
         Err(_) => report.refuse(
             path,
-            format!("{text:?} is not a quantity"),
-            "write a number with a unit, such as 500m, 2 or 10Gi",
+            format!("{text:?} is not a valid quantity"),
+            "use a number with a unit, such as 500m, 2 or 10Gi",
         ),
         Ok(amount) if amount < Amount::ZERO => {
-            report.refuse(path, format!("{text} is negative"), "write 0 or more");
+            report.refuse(path, format!("{text} is negative"), "use 0 or more");
         }
         Ok(_) => {}
     }
 }
 
-/// The changes to a pod as a whole; gives back those to its spec.
+/// Checks the overrides of the whole pod; returns those of its spec.
 fn template(template: &PodTemplate, report: &mut Report) -> Option<PodSpec> {
     let path = Path::spec().field("template");
     if let Some(written) = &template.metadata {
@@ -323,8 +323,8 @@ fn template(template: &PodTemplate, report: &mut Report) -> Option<PodSpec> {
         if !text::is_dns_label(&volume.name) {
             report.refuse(
                 &path.field("name"),
-                format!("{:?} cannot be the name of a volume", volume.name),
-                "write lower-case letters, digits and '-', at most 63",
+                format!("{:?} is not a valid volume name", volume.name),
+                "use at most 63 lower-case letters, digits and '-'",
             );
         }
         if let Some(size) = volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref()) {
@@ -334,7 +334,7 @@ fn template(template: &PodTemplate, report: &mut Report) -> Option<PodSpec> {
     if spec.node_name.as_ref().is_some_and(|name| !name.is_empty()) {
         report.warn(
             &path.field("nodeName"),
-            "pods would pass by the scheduler; use nodeSelector or affinity",
+            "pods would bypass the scheduler; use nodeSelector or affinity",
         );
     }
     if spec
@@ -344,14 +344,14 @@ fn template(template: &PodTemplate, report: &mut Report) -> Option<PodSpec> {
     {
         report.refuse(
             &path.field("restartPolicy"),
-            "the daemons must be restarted",
-            "write Always, or leave it out",
+            "the daemons must be restarted when they exit",
+            "set it to Always, or leave it out",
         );
     }
     Some(spec)
 }
 
-/// Labels and annotations of children.
+/// Checks labels and annotations of child objects.
 pub(crate) fn metadata(path: &Path, metadata: &Metadata, report: &mut Report) {
     for (field, map) in [
         ("labels", &metadata.labels),
@@ -362,15 +362,15 @@ pub(crate) fn metadata(path: &Path, metadata: &Metadata, report: &mut Report) {
             if !text::is_label_key(key) {
                 report.refuse(
                     &at,
-                    format!("{key:?} cannot be a key"),
-                    "write [prefix/]name with letters, digits, '-', '_' and '.'",
+                    format!("{key:?} is not a valid key"),
+                    "use [prefix/]name with letters, digits, '-', '_' and '.'",
                 );
             }
             if field == "labels" && !text::is_label_value(value) {
                 report.refuse(
                     &at,
-                    format!("{value:?} cannot be the value of a label"),
-                    "write at most 63 letters, digits, '-', '_' and '.'",
+                    format!("{value:?} is not a valid label value"),
+                    "use at most 63 letters, digits, '-', '_' and '.'",
                 );
             }
         }

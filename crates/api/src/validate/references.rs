@@ -1,29 +1,29 @@
-//! Rules on references to other objects.
+//! Rules for references to other objects.
 
 use crate::references::{ConfigMapKeySelector, ExternalConfig, LocalObjectReference, SecretKeySelector};
 use crate::validate::path::Path;
 use crate::validate::report::Report;
 use crate::validate::text;
 
-/// The name of an object in the same namespace.
+/// Checks the name of an object in the same namespace.
 pub(crate) fn local_name(path: &Path, name: &str, kind: &str, report: &mut Report) {
     if name.is_empty() {
         report.refuse(
             path,
             "is empty",
-            format!("write the name of a {kind} in the same namespace"),
+            format!("set the name of a {kind} in the same namespace"),
         );
     } else if name.contains('/') {
         report.refuse(
             path,
-            format!("{name:?} names another namespace, which references cannot do"),
-            format!("write only the name, and put the {kind} in this namespace"),
+            format!("{name:?} contains a namespace, but references cannot cross namespaces"),
+            format!("use only the name, and create the {kind} in this namespace"),
         );
     } else if !text::is_dns_subdomain(name) {
         report.refuse(
             path,
-            format!("{name:?} cannot be the name of a {kind}"),
-            "write lower-case letters, digits, '-' and '.', starting and ending with a letter or digit",
+            format!("{name:?} is not a valid {kind} name"),
+            "use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit",
         );
     }
 }
@@ -32,7 +32,7 @@ pub(crate) fn local(path: &Path, reference: &LocalObjectReference, kind: &str, r
     local_name(&path.field("name"), &reference.name, kind, report);
 }
 
-/// A list of references; naming one twice is harmless but not meant.
+/// Checks a list of references; a duplicate is harmless but unintended.
 pub(crate) fn locals(
     path: &Path,
     references: Option<&Vec<LocalObjectReference>>,
@@ -45,7 +45,7 @@ pub(crate) fn locals(
         if !reference.name.is_empty() && references.iter().take(index).any(|earlier| earlier == reference) {
             report.warn(
                 &path.index(index),
-                format!("{:?} is listed twice", reference.name),
+                format!("duplicate reference {:?}", reference.name),
             );
         }
     }
@@ -56,8 +56,8 @@ fn key(path: &Path, name: &str, key: &str, kind: &str, report: &mut Report) {
     if !text::is_data_key(key) {
         report.refuse(
             &path.field("key"),
-            format!("{key:?} cannot be a key of a {kind}"),
-            format!("write a key of the {kind}: letters, digits, '-', '_' and '.'"),
+            format!("{key:?} is not a valid {kind} key"),
+            format!("set a key of the {kind}: letters, digits, '-', '_' and '.'"),
         );
     }
 }
@@ -76,12 +76,12 @@ fn optional(path: &Path, optional: Option<bool>, report: &mut Report) {
     if optional == Some(true) {
         report.warn(
             &path.field("optional"),
-            "the pods would start without the key and fail; it is taken as false",
+            "the pods would start without the key and fail; the operator treats it as false",
         );
     }
 }
 
-/// Keys that a daemon cannot run without; the CRD's rules ask for them too, but only the API server runs those.
+/// Keys that a daemon requires. The CRD's validation rules check this too, but only the API server evaluates those.
 pub(crate) struct Keys<'a> {
     pub(crate) external: bool,
     pub(crate) external_config: Option<&'a ExternalConfig>,
@@ -100,14 +100,14 @@ impl Keys<'_> {
             None => report.refuse(
                 &spec.field("slurmKeyRef"),
                 "must be set when external is false",
-                "name the Secret and the key that hold the auth/slurm key",
+                "set the Secret and the key that hold the auth/slurm key",
             ),
         }
         if self.jwt_key.is_none() && self.jwt_hs256_key.is_none() && !self.external {
             report.refuse(
                 &spec.field("jwtKeyRef"),
                 "must be set when external is false",
-                "name the Secret and the key that hold the JWT signing key",
+                "set the Secret and the key that hold the JWT signing key",
             );
         }
         jwt_keys(self.jwt_key, self.jwt_hs256_key, report);
@@ -119,21 +119,18 @@ impl Keys<'_> {
                 text::host(&spec.field("externalConfig").field("host"), &config.host, report);
                 text::port(&spec.field("externalConfig").field("port"), config.port, report);
             }
-            Some(_) => report.warn(
-                &spec.field("externalConfig"),
-                "is not used while external is false",
-            ),
+            Some(_) => report.warn(&spec.field("externalConfig"), "is not used if external is false"),
             None if self.external => report.refuse(
                 &spec.field("externalConfig"),
                 "must be set when external is true",
-                format!("write the host and port of the {daemon} to use"),
+                format!("set the host and port of the external {daemon}"),
             ),
             None => {}
         }
     }
 }
 
-/// The current and the deprecated field for the JWT key.
+/// Checks the current and the deprecated field for the JWT key.
 pub(crate) fn jwt_keys(
     current: Option<&SecretKeySelector>,
     deprecated: Option<&SecretKeySelector>,
@@ -155,13 +152,13 @@ pub(crate) fn jwt_keys(
     }
 }
 
-/// A reference that must keep its value.
+/// Rejects a change of an immutable field.
 pub(crate) fn unchanged<T: PartialEq>(path: &Path, old: &T, new: &T, why: &str, report: &mut Report) {
     if old != new {
         report.refuse(
             path,
             format!("cannot be changed: {why}"),
-            "put the old value back, or make a new object",
+            "restore the old value, or create a new object",
         );
     }
 }

@@ -1,15 +1,15 @@
-//! What was found: refusals and warnings.
+//! Errors and warnings.
 
 use std::fmt;
 
 use crate::validate::path::Path;
 
-/// Something that is wrong.
+/// An error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Where.
+    /// The field.
     pub path: Path,
-    /// What is wrong, with the value where that helps.
+    /// The problem, with the value if that helps.
     pub problem: String,
     /// What to write instead.
     pub remedy: String,
@@ -21,12 +21,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Something that is legal but probably not meant.
+/// A warning about a value that is valid but probably unintended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// Where.
+    /// The field.
     pub path: Path,
-    /// What will happen.
+    /// The consequence.
     pub text: String,
 }
 
@@ -36,12 +36,12 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Everything that was found.
+/// The result of a validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Reasons to refuse.
+    /// Errors, which reject the object.
     pub violations: Vec<Violation>,
-    /// Things to tell.
+    /// Warnings, which do not.
     pub warnings: Vec<Warning>,
 }
 
@@ -51,13 +51,13 @@ impl Report {
         self.violations.is_empty()
     }
 
-    /// Adds what another check found.
+    /// Adds the errors and warnings of another report.
     pub fn extend(&mut self, other: Self) {
         self.violations.extend(other.violations);
         self.warnings.extend(other.warnings);
     }
 
-    /// Adds a reason to refuse.
+    /// Adds an error.
     pub fn refuse(&mut self, path: &Path, problem: impl Into<String>, remedy: impl Into<String>) {
         self.violations.push(Violation {
             path: path.clone(),
@@ -66,7 +66,7 @@ impl Report {
         });
     }
 
-    /// Adds something to tell.
+    /// Adds a warning.
     pub fn warn(&mut self, path: &Path, text: impl Into<String>) {
         self.warnings.push(Warning {
             path: path.clone(),

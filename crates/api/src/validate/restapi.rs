@@ -1,4 +1,4 @@
-//! Rules on RestApis.
+//! Rules for RestApis.
 
 use crate::restapi::{RestApi, RestApiSpec};
 use crate::validate::path::Path;

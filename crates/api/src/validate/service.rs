@@ -1,4 +1,4 @@
-//! Rules on what users change of a Service.
+//! Rules for the user's overrides of a Service.
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -18,16 +18,14 @@ pub(crate) fn check(service: Option<&ServiceOverride>, report: &mut Report) {
         pods::metadata(&path.field("metadata"), written, report);
     }
     for (field, port, instead) in [
-        ("port", service.port, "the daemon's own is used"),
-        ("nodePort", service.node_port, "Kubernetes chooses one"),
+        ("port", service.port, "the operator uses the daemon's port"),
+        ("nodePort", service.node_port, "Kubernetes allocates one"),
     ] {
         match port {
-            // So it is with Slinky, where a number that is not set is 0.
+            // As in Slinky, where an unset number is 0.
             Some(0) => report.warn(
                 &path.field(field),
-                format!(
-                    "0 means that it is not set, and {instead}; write a number from 1 to 65535, or leave it out"
-                ),
+                format!("0 means unset: {instead}; use a port from 1 to 65535, or leave it out"),
             ),
             Some(port) => text::port(&path.field(field), port, report),
             None => {}
@@ -36,7 +34,7 @@ pub(crate) fn check(service: Option<&ServiceOverride>, report: &mut Report) {
     if service.node_port.is_some_and(|port| port > 0) && !has_node_ports(service) {
         report.refuse(
             &path.field("nodePort"),
-            "a Service of type ClusterIP has none, and Kubernetes would refuse it",
+            "a Service of type ClusterIP cannot have a node port",
             "set service.spec.type to NodePort or LoadBalancer, or leave nodePort out",
         );
     }
@@ -48,14 +46,14 @@ pub(crate) fn check(service: Option<&ServiceOverride>, report: &mut Report) {
     if raw.is_external_name() {
         report.refuse(
             &path.field("type"),
-            "a Service of type ExternalName sends daemons and the operator's tokens to a host elsewhere",
-            "write ClusterIP, NodePort or LoadBalancer, and leave externalName out",
+            "a Service of type ExternalName would send daemons and the operator's tokens to an external host",
+            "use ClusterIP, NodePort or LoadBalancer, and remove externalName",
         );
     }
     if raw.0.get("externalIPs").is_some_and(|ips| !ips.is_null()) {
         report.warn(
             &path.field("externalIPs"),
-            "is not passed on: it lets a Service take over foreign traffic (CVE-2020-8554)",
+            "is not used: it would let the Service intercept other traffic (CVE-2020-8554)",
         );
     }
 }

@@ -1,17 +1,16 @@
-//! Rules on texts that end up in configuration files, on command lines and in names.
+//! Rules for text in configuration files, command lines and names.
+
+use slurm_conf::node_conf::SHELL;
 
 use crate::scalars::{GoDuration, IntOrString};
 use crate::validate::path::Path;
 use crate::validate::report::Report;
 
-/// Characters that a shell, or the splitting of a command line, gives a meaning to.
-const SHELL: &[char] = &['\'', '"', '`', '$', '\\', ';', '&', '|', '<', '>'];
-
-/// Longest label of a host name.
+/// Maximum length of a DNS label.
 pub(crate) const DNS_LABEL_MAX: usize = 63;
 const DNS_SUBDOMAIN_MAX: usize = 253;
 
-/// Lower-case letters, digits and inner dashes, at most 63.
+/// Lower-case letters, digits and inner dashes, at most 63 characters.
 pub(crate) fn is_dns_label(text: &str) -> bool {
     text.len() <= DNS_LABEL_MAX
         && text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
@@ -21,7 +20,7 @@ pub(crate) fn is_dns_label(text: &str) -> bool {
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
-/// Labels of [`is_dns_label`] form (of any length) with dots between them, at most 253: names of most objects.
+/// Labels like [`is_dns_label`] (of any length) separated by dots, at most 253 characters: names of most objects.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let label = |label: &str| {
         let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -34,7 +33,7 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= DNS_SUBDOMAIN_MAX && text.split('.').all(label)
 }
 
-/// Keys of ConfigMaps and Secrets.
+/// A key of a ConfigMap or a Secret.
 pub(crate) fn is_data_key(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= DNS_SUBDOMAIN_MAX
@@ -45,7 +44,7 @@ pub(crate) fn is_data_key(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// A name part of labels and annotations: 63 characters, alphanumeric at both ends.
+/// The name part of a label or annotation key: at most 63 characters, alphanumeric at both ends.
 fn is_qualified_name(text: &str) -> bool {
     text.len() <= DNS_LABEL_MAX
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -63,7 +62,7 @@ pub(crate) fn is_label_key(text: &str) -> bool {
     }
 }
 
-/// Empty, or like a name part.
+/// Empty, or like the name part of a key.
 pub(crate) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_qualified_name(text)
 }
@@ -77,90 +76,90 @@ fn name_of(character: char) -> String {
     }
 }
 
-/// A text of many lines that becomes part of a file.
+/// Checks multi-line text that becomes part of a file.
 pub(crate) fn lines(path: &Path, text: Option<&str>, report: &mut Report) {
     let odd = text.and_then(|text| {
         text.chars()
             .find(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
     });
     if let Some(odd) = odd {
-        report.refuse(path, format!("contains {}", name_of(odd)), "write plain text");
+        report.refuse(path, format!("contains {}", name_of(odd)), "use plain text");
     }
 }
 
-/// A text that becomes part of one line of a file.
+/// Checks text that becomes part of one line of a file.
 pub(crate) fn one_line(path: &Path, text: &str, report: &mut Report) {
     if let Some(odd) = text.chars().find(|c| c.is_control()) {
         report.refuse(
             path,
             format!(
-                "contains {}, which would start another line in the configuration",
+                "contains {}, which would start a new line in the configuration",
                 name_of(odd)
             ),
-            "write one line",
+            "use a single line",
         );
     }
 }
 
-/// A text without blanks that becomes part of a line of a file and of a command line.
+/// Checks text without spaces that becomes part of a file and of a command line.
 pub(crate) fn word(path: &Path, text: &str, report: &mut Report) -> bool {
     let odd = text
         .chars()
-        .find(|c| c.is_control() || c.is_whitespace() || SHELL.contains(c) || *c == '#');
+        .find(|c| c.is_control() || c.is_whitespace() || SHELL.contains(c));
     if let Some(odd) = odd {
         report.refuse(
             path,
             format!(
-                "{text:?} contains {}, which a shell or Slurm would take for something else",
+                "{text:?} contains {}, which a shell or Slurm would interpret",
                 name_of(odd)
             ),
-            "write it without blanks, quotes and shell characters",
+            "remove spaces, quotes and shell characters",
         );
     }
     odd.is_none()
 }
 
-/// A host name or an address.
+/// Checks a host name or an IP address.
 pub(crate) fn host(path: &Path, text: &str, report: &mut Report) {
     if text.is_empty() {
-        report.refuse(path, "is empty", "write a host name or an address");
+        report.refuse(path, "is empty", "set a host name or an IP address");
     } else if !text
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']'))
     {
         report.refuse(
             path,
-            format!("{text:?} is not a host"),
-            "write one host name or one address, without a port",
+            format!("{text:?} is not a valid host"),
+            "use one host name or IP address, without a port",
         );
     }
 }
 
-/// A port that must be there.
+/// Checks a port number.
 pub(crate) fn port(path: &Path, port: i32, report: &mut Report) {
     if !(1..=65535).contains(&port) {
         report.refuse(
             path,
-            format!("{port} is not a port"),
-            "write a number from 1 to 65535",
+            format!("{port} is not a valid port"),
+            "use a number from 1 to 65535",
         );
     }
 }
 
-/// A number that may not be negative.
+/// Checks a number that must not be negative.
 pub(crate) fn not_negative(path: &Path, number: i32, report: &mut Report) {
     if number < 0 {
-        report.refuse(path, format!("{number} is negative"), "write 0 or more");
+        report.refuse(path, format!("{number} is negative"), "use 0 or more");
     }
 }
 
-/// A duration of at least `least`.
+/// Checks a duration of at least `least`.
 pub(crate) fn duration(path: &Path, text: &GoDuration, least: std::time::Duration, report: &mut Report) {
     match text.parse() {
         Err(error) => {
             report.refuse(
                 path,
-                format!("{:?} is not a duration", text.0),
+                format!("{:?} is not a valid duration", text.0),
                 remedy_of(&error.to_string()),
             );
         }
@@ -169,21 +168,21 @@ pub(crate) fn duration(path: &Path, text: &GoDuration, least: std::time::Duratio
             report.refuse(
                 path,
                 format!("{} is too short", text.0),
-                format!("write at least {least}s"),
+                format!("use at least {least}s"),
             );
         }
         Ok(_) => {}
     }
 }
 
-/// A duration as the Prometheus operator writes it: `1h30m`, units from years to milliseconds; empty means not set.
+/// Checks a duration of the Prometheus operator: `1h30m`, with units from years to milliseconds. Empty means unset.
 pub(crate) fn prometheus_duration(path: &Path, text: Option<&str>, report: &mut Report) {
     let Some(text) = text else { return };
     if text != "0" && !is_prometheus_duration(text) {
         report.refuse(
             path,
-            format!("{text:?} is not a duration that Prometheus reads"),
-            "write a number with a unit, such as 30s, 1m30s or 1h",
+            format!("{text:?} is not a valid Prometheus duration"),
+            "use a number with a unit, such as 30s, 1m30s or 1h",
         );
     }
 }
@@ -193,7 +192,7 @@ fn is_prometheus_duration(text: &str) -> bool {
     for unit in ["y", "w", "d", "h", "m", "s", "ms"] {
         let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
         let after = digits.strip_prefix(unit).filter(|_| digits.len() < rest.len());
-        // The m of ms stands for no minutes.
+        // The m of ms does not mean minutes.
         if let Some(after) = after.filter(|after| unit != "m" || !after.starts_with('s')) {
             rest = after;
         }
@@ -201,7 +200,7 @@ fn is_prometheus_duration(text: &str) -> bool {
     rest.is_empty()
 }
 
-/// A whole number or a percentage; `least` bounds the number, and a percentage of 0 counts as 0.
+/// Checks a whole number or a percentage. `least` is the minimum of the number; a percentage of 0 counts as 0.
 pub(crate) fn number_or_percent(path: &Path, value: &IntOrString, least: u32, report: &mut Report) {
     // Scaled by a large total, 0% is the only percentage that gives 0.
     match value.scaled_up(100) {
@@ -211,32 +210,32 @@ pub(crate) fn number_or_percent(path: &Path, value: &IntOrString, least: u32, re
                 "{:?} is neither a whole number nor a percentage",
                 value.to_string()
             ),
-            "write a number such as 3, or a percentage such as \"25%\"",
+            "use a number such as 3, or a percentage such as \"25%\"",
         ),
         Ok(number) if number < least => {
             report.refuse(
                 path,
                 format!("{value} is too small"),
-                format!("write {least} or more, or a percentage above 0%"),
+                format!("use {least} or more, or a percentage above 0%"),
             );
         }
         Ok(_) => {}
     }
 }
 
-/// A share may be all, but not more.
+/// Checks that a percentage is at most 100%.
 pub(crate) fn at_most_all(path: &Path, value: &IntOrString, report: &mut Report) {
     let percent = matches!(value, IntOrString::String(_));
     if percent && value.scaled_up(100).is_ok_and(|share| share > 100) {
         report.refuse(
             path,
-            format!("{value} is more than all"),
-            "write a percentage up to \"100%\"",
+            format!("{value} is more than 100%"),
+            "use a percentage up to \"100%\"",
         );
     }
 }
 
-/// The advice in an error text stands behind its semicolon.
+/// The remedy in an error text follows the semicolon.
 fn remedy_of(error: &str) -> String {
     error
         .split_once("; ")

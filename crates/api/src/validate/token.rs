@@ -1,4 +1,4 @@
-//! Rules on Tokens.
+//! Rules for Tokens.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Validate for Token {
             report.refuse(
                 &spec.field("jwtKeyRef"),
                 "must be set",
-                "name the Secret and the key that hold the JWT signing key",
+                "set the Secret and the key that hold the JWT signing key",
             );
         }
         references::jwt_keys(jwt_key_ref.as_ref(), jwt_hs256_key_ref.as_ref(), report);
@@ -31,7 +31,7 @@ impl Validate for Token {
             report.refuse(
                 &spec.field("username"),
                 "is empty",
-                "write the Slurm user that the token speaks for",
+                "set the Slurm user of the token",
             );
         } else {
             text::word(&spec.field("username"), username, report);
@@ -44,10 +44,10 @@ impl Validate for Token {
             None if !username.is_empty() && !text::is_dns_subdomain(&self.secret_name()) => report.refuse(
                 &spec.field("secretRef"),
                 format!(
-                    "is absent, and {:?} cannot be the name of a Secret",
+                    "is not set, and the default {:?} is not a valid Secret name",
                     self.secret_name()
                 ),
-                "name a Secret and a key to write the token to",
+                "set the Secret and the key to write the token to",
             ),
             None => {}
         }
@@ -70,9 +70,12 @@ fn lifetime_bounds(path: &Path, lifetime: &crate::scalars::GoDuration, report: &
     if i64::try_from(parsed.as_secs()).is_ok_and(|secs| secs > TOKEN_LIFETIME_MAX_SECS) {
         report.warn(
             path,
-            format!("Slurm knows at most {TOKEN_LIFETIME_MAX_SECS}s; the token gets that"),
+            format!("Slurm supports at most {TOKEN_LIFETIME_MAX_SECS}s; the operator uses this maximum"),
         );
     } else if (Duration::from_secs(1)..Duration::from_mins(1)).contains(&parsed) {
-        report.warn(path, "a token of less than a minute is hard to use");
+        report.warn(
+            path,
+            "a token that is valid for less than a minute is hard to use",
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Rules on the window of a scheduled update, which becomes a Slurm reservation of the workers by name.
+//! Rules for the maintenance window of a scheduled update, for which the operator creates a Slurm reservation of the workers
+//! by name.
 
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use crate::validate::path::Path;
 use crate::validate::report::Report;
 use crate::validate::text;
 
-/// A window may begin at once although its time has passed.
+/// Slurm starts the reservation at once even if its start time has passed.
 const FORCE_START: &str = "FORCE_START";
 const TIME_FLOAT: &str = "TIME_FLOAT";
 
-/// Flags that a reservation of named nodes is made with; Slurm lets one of the recurring ones stand.
+/// Valid flags of a reservation of named nodes. Slurm accepts at most one of the recurring ones.
 const RECURRING: [&str; 5] = ["HOURLY", "DAILY", "WEEKLY", "WEEKDAY", "WEEKEND"];
 const OTHERS: [&str; 12] = [
     "MAINT",
@@ -30,30 +31,24 @@ const OTHERS: [&str; 12] = [
     "USER_DELETE",
 ];
 
-/// Flags of Slurm's that no such reservation can be made with, and why.
+/// Slurm flags that cannot be used for such a reservation, and why.
 const IMPOSSIBLE: [(&str, &str); 7] = [
     (
         "REPLACE",
-        "goes with a number of nodes, and this window has its workers by name",
+        "requires a node count, but the reservation names its nodes",
     ),
     (
         "REPLACE_DOWN",
-        "goes with a number of nodes, and this window has its workers by name",
+        "requires a node count, but the reservation names its nodes",
     ),
     (
         "PART_NODES",
-        "goes with a partition, and this window has its workers by name",
+        "requires a partition, but the reservation names its nodes",
     ),
     ("SPEC_NODES", "is set by Slurm itself"),
     ("ALL_NODES", "is set by Slurm itself"),
-    (
-        "DURATION_PLUS",
-        "changes a reservation that is there, and makes none",
-    ),
-    (
-        "DURATION_MINUS",
-        "changes a reservation that is there, and makes none",
-    ),
+    ("DURATION_PLUS", "only changes an existing reservation"),
+    ("DURATION_MINUS", "only changes an existing reservation"),
 ];
 
 pub(crate) fn check(path: &Path, scheduled: &ScheduledUpdate, report: &mut Report) {
@@ -66,8 +61,8 @@ pub(crate) fn check(path: &Path, scheduled: &ScheduledUpdate, report: &mut Repor
     if let Some(time) = scheduled.start_time.as_ref().filter(|time| time.parse().is_err()) {
         report.refuse(
             &path.field("startTime"),
-            format!("{:?} is not a time", time.0),
-            "write RFC 3339, such as 2026-11-15T22:00:00Z",
+            format!("{:?} is not a valid time", time.0),
+            "use RFC 3339, such as 2026-11-15T22:00:00Z",
         );
     }
     let flags = flags(scheduled);
@@ -79,11 +74,11 @@ pub(crate) fn check(path: &Path, scheduled: &ScheduledUpdate, report: &mut Repor
         .filter(|flag| flags.iter().any(|written| written == flag))
         .collect();
     let both = |problem: String, report: &mut Report| {
-        report.refuse(&path.field("flags"), problem, "leave all but one of them out");
+        report.refuse(&path.field("flags"), problem, "use only one of them");
     };
     if recurring.len() > 1 {
         both(
-            format!("Slurm takes one of {} and no more", recurring.join(", ")),
+            format!("Slurm accepts only one of {}", recurring.join(", ")),
             report,
         );
     }
@@ -91,13 +86,13 @@ pub(crate) fn check(path: &Path, scheduled: &ScheduledUpdate, report: &mut Repor
         && flags.iter().any(|flag| flag == TIME_FLOAT)
     {
         both(
-            format!("Slurm takes {TIME_FLOAT} or {recurring}, but not both"),
+            format!("Slurm accepts {TIME_FLOAT} or {recurring}, but not both"),
             report,
         );
     }
 }
 
-/// As Slurm gets them.
+/// The flags as sent to Slurm.
 fn flags(scheduled: &ScheduledUpdate) -> Vec<String> {
     let flags = scheduled.flags.iter().flatten();
     flags.map(|flag| flag.to_uppercase()).collect()
@@ -108,33 +103,33 @@ fn one(path: &Path, flag: &str, report: &mut Report) {
     let impossible = IMPOSSIBLE.iter().find(|(name, _)| *name == flag);
     let why = match impossible {
         Some((_, why)) => Some(*why),
-        None if flag.starts_with("NO_") && !works => Some("takes a flag from a reservation that has it"),
+        None if flag.starts_with("NO_") && !works => Some("only removes a flag from an existing reservation"),
         None => None,
     };
     if flag.is_empty() || !flag.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         report.refuse(
             path,
-            format!("{flag:?} is not a reservation flag"),
-            "write a flag of Slurm's, such as FLEX",
+            format!("{flag:?} is not a valid reservation flag"),
+            "use a Slurm reservation flag, such as FLEX",
         );
     } else if let Some(why) = why {
         report.refuse(path, format!("{flag} {why}"), "leave it out");
     } else if flag == TIME_FLOAT {
         report.warn(
             path,
-            "a window that moves with the clock never opens; leave TIME_FLOAT out",
+            "the start time would move with the clock, and the window never opens; remove TIME_FLOAT",
         );
     } else if !works {
-        // A newer Slurm may know it.
+        // A newer Slurm may support it.
         report.warn(
             path,
-            format!("{flag} is no reservation flag that is known here: check its spelling; Slurm makes no reservation with a flag that it does not know, and no worker is updated"),
+            format!("unknown reservation flag {flag}; check the spelling. If Slurm does not know the flag, it creates no reservation, and the operator updates no worker"),
         );
     }
 }
 
-/// Whether the window of a NodeSet that is updated in one is over before there is a reservation: one that is made anew
-/// would never open. It is told and not refused, as a manifest that is kept for years says the same every time.
+/// Warns if the start time of a scheduled update has passed: Slurm would never open a reservation that is created now. Not an
+/// error, because a manifest may be applied again long after the update.
 pub fn is_over(nodeset: &NodeSet, now: Timestamp) -> Report {
     let mut report = Report::default();
     let Some(strategy) = &nodeset.spec.update_strategy else {
@@ -153,7 +148,7 @@ pub fn is_over(nodeset: &NodeSet, now: Timestamp) -> Report {
         let path = Path::spec().field("updateStrategy").field("scheduledUpdate");
         report.warn(
             &path.field("startTime"),
-            "has passed: without a reservation that is there already no window opens, and no worker is updated; write a later time",
+            "is in the past: unless the reservation already exists, the window never opens and the operator updates no worker; set a later time",
         );
     }
     report

@@ -1,4 +1,4 @@
-//! A certificate that somebody else keeps in a directory: cert-manager, by way of a mounted Secret.
+//! A certificate in a mounted directory, managed externally, such as by cert-manager.
 
 use std::{
     io,
@@ -12,18 +12,18 @@ use tokio_util::sync::CancellationToken;
 use super::{Serving, material, tls, tls::Tls};
 use crate::readiness::Readiness;
 
-/// Two small files: looking costs less than being told would.
+/// Polling interval. Polling two small files is cheaper than watching them.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("cannot read {path}")]
+    #[error("failed to read {path}")]
     Read {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("cannot use the certificate in {path}")]
+    #[error("failed to load the certificate in {path}")]
     Load {
         path: PathBuf,
         #[source]
@@ -31,7 +31,7 @@ enum Error {
     },
 }
 
-/// Loads the certificate of a directory, and again whenever it changes.
+/// Loads the certificate of a directory, and reloads it when it changes.
 pub async fn follow(directory: PathBuf, tls: Tls, readiness: Readiness, stop: CancellationToken) {
     let mut loaded = None;
     loop {
@@ -51,7 +51,7 @@ async fn look(directory: &Path, tls: &Tls, loaded: &mut Option<Serving>) -> Resu
             .await
             .map_err(|source| Error::Read { path, source })
     };
-    // The two files change together but are read one after the other: a pair that does not fit fits at the next look.
+    // The two files change together but are read one after the other: a mismatched pair matches on the next read.
     let found = Serving {
         certificate: read(material::SERVING_CERTIFICATE).await?,
         key: read(material::SERVING_KEY).await?,

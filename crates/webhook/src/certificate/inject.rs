@@ -1,4 +1,4 @@
-//! Writes the authorities that are to be trusted into the webhook configurations of one name.
+//! Injects the CA bundle into the webhook configurations.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -15,12 +15,12 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Whose writes these are.
+/// Field manager of the webhook's writes.
 pub const FIELD_MANAGER: &str = "slurm-operator/webhook";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot {verb} {kind} {name}")]
+    #[error("failed to {verb} {kind} {name}")]
     Call {
         verb: &'static str,
         kind: String,
@@ -28,39 +28,39 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    #[error("cannot {verb} {kind} {name}: no answer in time")]
+    #[error("failed to {verb} {kind} {name}: timed out")]
     Silence {
         verb: &'static str,
         kind: String,
         name: String,
     },
-    #[error("there is no webhook configuration {0} yet")]
+    #[error("webhook configuration {0} not found")]
     Missing(String),
 }
 
 impl Error {
-    /// Whether somebody else wrote meanwhile.
+    /// Whether the write conflicted with another one.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Call { source, .. } if is_conflict(source))
     }
 }
 
-/// Whether the API server refused a write because somebody else was first.
+/// Whether the API server rejected a write because of a conflict.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// What to write where.
+/// The CA bundle, and the webhook configurations to inject it into.
 #[derive(Debug)]
 pub struct Injection<'a> {
     pub configuration: &'a str,
-    /// The authorities, PEM.
+    /// The CA certificates, PEM.
     pub bundle: &'a str,
-    /// How long one call may take.
+    /// Timeout for one call.
     pub limit: Duration,
 }
 
-/// A kind of webhook configuration, as far as trust goes.
+/// A kind of webhook configuration.
 trait Configuration:
     Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
 {
@@ -85,8 +85,8 @@ impl Configuration for MutatingWebhookConfiguration {
     }
 }
 
-/// Makes every webhook in the configurations trust the bundle; writes only where that is not so already.
-/// One of the two kinds may be missing, not both.
+/// Sets the CA bundle of every webhook in the configurations; writes only if it differs. One of the two kinds may be
+/// missing, but not both.
 pub async fn inject(client: &Client, injection: &Injection<'_>) -> Result<(), Error> {
     let validating = inject_kind::<ValidatingWebhookConfiguration>(client, injection).await?;
     let mutating = inject_kind::<MutatingWebhookConfiguration>(client, injection).await?;
@@ -97,7 +97,7 @@ pub async fn inject(client: &Client, injection: &Injection<'_>) -> Result<(), Er
     }
 }
 
-/// Whether there is a configuration of this kind.
+/// Returns whether a configuration of this kind exists.
 async fn inject_kind<K: Configuration>(client: &Client, injection: &Injection<'_>) -> Result<bool, Error> {
     let Injection {
         configuration: name,
@@ -115,12 +115,12 @@ async fn inject_kind<K: Configuration>(client: &Client, injection: &Injection<'_
         };
         let patch = Patch::Strategic(patch);
         call::<K, _>("patch", name, *limit, api.patch(name, &parameters, &patch)).await?;
-        tracing::info!(kind = %K::kind(&()), name, "authority written into the webhook configuration");
+        tracing::info!(kind = %K::kind(&()), name, "injected the CA bundle into the webhook configuration");
     }
     Ok(true)
 }
 
-/// The change that makes every webhook trust the bundle, if one is needed.
+/// The patch that sets the CA bundle of every webhook, if one is needed.
 fn missing_trust<K: Configuration>(configuration: &K, bundle: &str) -> Option<Value> {
     let bundle = ByteString(bundle.as_bytes().to_vec());
     let webhooks: Vec<Value> = configuration
@@ -129,7 +129,7 @@ fn missing_trust<K: Configuration>(configuration: &K, bundle: &str) -> Option<Va
         .filter(|(_, client)| client.ca_bundle.as_ref() != Some(&bundle))
         .map(|(name, _)| json!({ "name": name, "clientConfig": { "caBundle": bundle } }))
         .collect();
-    // The version keeps a webhook that was renamed meanwhile from being added anew.
+    // The resourceVersion prevents the patch from adding back a webhook that was renamed concurrently.
     (!webhooks.is_empty()).then(|| {
         json!({
             "metadata": { "resourceVersion": configuration.meta().resource_version },

@@ -1,4 +1,4 @@
-//! Keys and certificates as bytes: made, written into a Secret and read from one.
+//! Keys and certificates: creation, and conversion to and from the data of a Secret.
 
 use std::collections::BTreeMap;
 
@@ -15,40 +15,40 @@ use x509_parser::{
 
 use super::plan::{Lifetimes, Stored, Validity};
 
-/// Keys of the Secret; the first two are those of every TLS Secret.
+/// Keys of the Secret. The first two are those of every TLS Secret.
 pub const SERVING_CERTIFICATE: &str = "tls.crt";
 pub const SERVING_KEY: &str = "tls.key";
 pub const AUTHORITIES: &str = "ca.crt";
 pub const AUTHORITY_KEY: &str = "ca.key";
 
-/// Clocks differ: a certificate is good from a little before it was made.
+/// Certificates are backdated to allow for clock skew.
 const BACKDATED: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot make a certificate")]
+    #[error("failed to create a certificate")]
     Make(#[from] rcgen::Error),
-    #[error("the key {0} is missing")]
+    #[error("key {0} is missing")]
     Missing(&'static str),
-    #[error("{0} is not PEM text")]
+    #[error("{0} is not valid PEM")]
     NotPem(&'static str),
-    #[error("{0} holds a certificate that cannot be read")]
+    #[error("{0} holds an invalid certificate")]
     Unreadable(&'static str),
-    #[error("the time {0} does not fit into a certificate")]
+    #[error("time {0} is out of range for a certificate")]
     Time(Timestamp),
 }
 
-/// Everything that the Secret holds.
+/// The content of the Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Material {
-    /// The authorities that are to be trusted, PEM, the newest first.
+    /// The trusted CA certificates, PEM, the newest first.
     authorities: Vec<String>,
-    /// Key of the newest authority, PEM.
+    /// Key of the newest CA, PEM.
     authority_key: String,
     pub serving: Serving,
 }
 
-/// What the server shows: a certificate and its key, PEM.
+/// The serving certificate and its key, PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Serving {
     pub certificate: String,
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Serving {
 }
 
 impl Material {
-    /// A new authority and a certificate by it.
+    /// A new CA and a certificate signed by it.
     pub fn make(names: &[String], now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, Error> {
         let (authority, authority_key) = new_authority(now, lifetimes)?;
         let serving = new_serving(&authority, &authority_key, names, now, lifetimes)?;
@@ -81,7 +81,7 @@ impl Material {
         })
     }
 
-    /// The same with a new authority in front, which has signed nothing yet.
+    /// The same with a new CA in front, which has not signed anything yet.
     pub fn announce(&self, now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, Error> {
         let (authority, authority_key) = new_authority(now, lifetimes)?;
         let mut authorities = vec![authority];
@@ -93,7 +93,7 @@ impl Material {
         })
     }
 
-    /// The same with a new serving certificate by the newest authority.
+    /// The same with a new serving certificate signed by the newest CA.
     pub fn issue(&self, names: &[String], now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, Error> {
         let newest = self.authorities.first().ok_or(Error::Missing(AUTHORITIES))?;
         let serving = new_serving(newest, &self.authority_key, names, now, lifetimes)?;
@@ -103,7 +103,7 @@ impl Material {
         })
     }
 
-    /// The same with the newest authority only.
+    /// The same with the newest CA only.
     #[must_use]
     pub fn forget(&self) -> Self {
         Self {
@@ -112,12 +112,12 @@ impl Material {
         }
     }
 
-    /// What the API server is to trust, PEM.
+    /// The CA bundle for the API server, PEM.
     pub fn bundle(&self) -> String {
         self.authorities.concat()
     }
 
-    /// The newest authority, PEM.
+    /// The newest CA certificate, PEM.
     pub fn newest(&self) -> &str {
         self.authorities.first().map_or("", String::as_str)
     }
@@ -147,13 +147,13 @@ impl Material {
                 key: text(SERVING_KEY)?,
             },
         };
-        // A key that does not belong to the newest authority could sign nothing that is trusted.
+        // A key that does not match the newest CA could not sign a trusted certificate.
         let key = KeyPair::from_pem(&material.authority_key)?;
         Issuer::from_ca_cert_pem(material.newest(), key)?;
         Ok(material)
     }
 
-    /// What decisions need to know of it.
+    /// The properties that `plan` needs.
     pub fn facts(&self, names: &[String]) -> Result<Stored, Error> {
         let authorities = self
             .authorities
@@ -172,7 +172,7 @@ impl Material {
 }
 
 impl Serving {
-    /// Until when the certificate is good.
+    /// When the certificate expires.
     pub fn expires(&self) -> Result<Timestamp, Error> {
         look(SERVING_CERTIFICATE, &self.certificate, |certificate| {
             validity(certificate).until
@@ -182,7 +182,7 @@ impl Serving {
 
 fn new_authority(now: Timestamp, lifetimes: &Lifetimes) -> Result<(String, String), Error> {
     let mut params = dated(now, lifetimes.authority, Timestamp::MAX)?;
-    // Authorities follow each other: each has a name of its own, so that chains are not mixed up.
+    // Each CA has a unique name, so that chains are not mixed up.
     params
         .distinguished_name
         .push(DnType::CommonName, format!("keelson webhook authority {now}"));
@@ -233,7 +233,7 @@ fn certificate_time(at: Timestamp) -> Result<OffsetDateTime, Error> {
     OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| Error::Time(at))
 }
 
-/// The certificates of a PEM text, each a text of its own; whatever else stands there is left out.
+/// Splits PEM text into its certificates; drops everything else.
 fn split_pem(text: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----";
     text.split_inclusive(END)
@@ -263,7 +263,7 @@ fn look<T>(what: &'static str, text: &str, see: impl FnOnce(&X509Certificate<'_>
 }
 
 fn validity(certificate: &X509Certificate<'_>) -> Validity {
-    // Out of range can only be a date that lies far behind or ahead of everything else here.
+    // Only dates far in the past or the future are out of range.
     let at = |time: ASN1Time| {
         let fallback = if time.timestamp() < 0 {
             Timestamp::MIN
@@ -356,7 +356,7 @@ mod tests {
         data.remove(AUTHORITY_KEY);
         assert_eq!(
             Material::from_data(&data).unwrap_err().to_string(),
-            "the key ca.key is missing"
+            "key ca.key is missing"
         );
         data.insert(AUTHORITY_KEY.into(), ByteString(b"garbage".to_vec()));
         assert!(Material::from_data(&data).is_err());

@@ -1,4 +1,4 @@
-//! The certificate that the server shows: from a mounted directory, or made by ourselves and kept in a Secret.
+//! The serving certificate: from a mounted directory, or created by the webhook and stored in a Secret.
 
 pub mod directory;
 mod inject;

@@ -1,19 +1,19 @@
-//! Decides when an authority or a serving certificate is made. Pure: the clock and what is stored are arguments.
+//! Decides when to create a CA or a serving certificate. Pure: the time and the stored state are arguments.
 //!
-//! The order keeps every admission answered while an authority is replaced: the new one is announced beside the old
-//! one first, only when the API server trusts both does it sign what is served, and the old one goes when nothing that
+//! The order of the steps keeps admission working while the CA is replaced: the new CA is first announced beside the old
+//! one, it signs the serving certificate only when the API server trusts both, and the old CA is removed when nothing that
 //! it signed can still be valid.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long things live. An authority outlives many serving certificates.
+/// Lifetimes of certificates. A CA outlives many serving certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// Of an authority.
+    /// Lifetime of a CA.
     pub authority: SignedDuration,
-    /// Of a serving certificate.
+    /// Lifetime of a serving certificate.
     pub serving: SignedDuration,
-    /// How long the API servers get to learn of a new authority, after the webhook configurations carry it.
+    /// How long the API servers may take to load a new CA from the webhook configurations.
     pub settle: SignedDuration,
 }
 
@@ -27,7 +27,7 @@ impl Default for Lifetimes {
     }
 }
 
-/// When a certificate is good.
+/// The validity period of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     pub from: Timestamp,
@@ -39,41 +39,41 @@ impl Validity {
         now >= self.until
     }
 
-    /// The instant at which a successor should be made: two thirds of the way.
+    /// When to renew the certificate: after two thirds of its lifetime.
     fn due(&self) -> Timestamp {
         let third = self.until.duration_since(self.from) / 3;
         earlier(self.until, third)
     }
 }
 
-/// What the Secret holds, as far as decisions need it.
+/// The state of the Secret, as needed to decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// The authorities that are to be trusted, the newest first.
+    /// The trusted CAs, the newest first.
     pub authorities: Vec<Validity>,
     pub serving: Validity,
-    /// Whether the newest authority signed the serving certificate.
+    /// Whether the newest CA signed the serving certificate.
     pub signed_by_newest: bool,
-    /// Whether the serving certificate has all the names that it is called by.
+    /// Whether the serving certificate has all DNS names of the server.
     pub names_match: bool,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing usable is there: make an authority and a certificate.
+    /// Nothing valid is stored: create a CA and a certificate.
     Make,
-    /// Put a new authority beside the ones that are there; go on serving what is served.
+    /// Add a new CA to the existing ones; keep serving the current certificate.
     Announce,
-    /// Make a serving certificate by the newest authority.
+    /// Issue a serving certificate signed by the newest CA.
     Issue,
-    /// Stop trusting all authorities but the newest.
+    /// Remove all CAs but the newest.
     Forget,
-    /// Nothing; look again then at the latest.
+    /// Do nothing; check again by this time.
     Wait { until: Timestamp },
 }
 
-/// The next step. `announced` is when the newest authority was first seen in every webhook configuration.
+/// Decides the next step. `announced` is when the newest CA was first seen in every webhook configuration.
 pub fn plan(
     stored: Option<&Stored>,
     announced: Option<Timestamp>,
@@ -100,13 +100,13 @@ pub fn plan(
     if several && stored.signed_by_newest && forgettable <= now {
         return Step::Forget;
     }
-    // A second authority is not announced while the first waits to be used.
+    // Do not announce a second CA before the first is in use.
     if newest.due() <= now && stored.signed_by_newest {
         return Step::Announce;
     }
     let mut until = newest.due().min(stored.serving.due());
     if replace {
-        // Before it is announced, that news is what ends the wait, not the clock.
+        // Before the CA is announced, its announcement ends the wait, not the timer.
         until = settled.unwrap_or_else(|| later(now, lifetimes.settle));
     } else if several {
         until = until.min(forgettable);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(plan(Some(&stored), None, at(1), &lifetimes()), Step::Issue);
     }
 
-    /// What a replica serves and what the API servers trust, moved on by the plan.
+    /// The certificate that a replica serves and the CAs that the API servers trust, updated by the plan.
     #[derive(Debug)]
     struct World {
         authorities: Vec<(u32, Validity)>,
@@ -210,8 +210,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the clock jumps between two looks, what is served is signed by an authority that was trusted for
-        /// the whole settling time before, unless everything had run out.
+        /// For any time between two checks, the serving certificate is signed by a CA that was trusted for the whole
+        /// settling time before, unless everything had expired.
         #[test]
         fn what_is_served_is_trusted(jumps in prop::collection::vec(1_i64..120, 1..200)) {
             let lifetimes = lifetimes();
@@ -221,7 +221,7 @@ mod tests {
             let mut world = World { authorities: vec![fresh(0, 0)], serving: (0, valid(0, 90)), announced: Some(at(0)) };
             for jump in jumps {
                 now += jump;
-                // Several steps may follow at one instant.
+                // Multiple steps may follow at one time.
                 for _ in 0..4 {
                     let stored = Stored {
                         authorities: world.authorities.iter().map(|(_, validity)| *validity).collect(),

@@ -1,4 +1,4 @@
-//! The certificate in use, swapped without a pause: connections that are open go on, the next handshake gets the new one.
+//! The certificate in use. It is replaced without downtime: open connections continue, new handshakes use the new one.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::metrics::Metrics;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the certificate or its key is not PEM")]
+    #[error("the certificate or its key is not valid PEM")]
     Pem(#[source] rustls::pki_types::pem::Error),
-    #[error("the certificate and the key cannot be used together")]
+    #[error("the certificate and its key cannot be used together")]
     Pair(#[source] rustls::Error),
-    #[error("no TLS version is left to offer")]
+    #[error("no supported TLS version")]
     Versions(#[source] rustls::Error),
     #[error(transparent)]
     Certificate(#[from] super::material::Error),
 }
 
-/// What is shown to whoever connects; nothing before the first certificate is loaded.
+/// The certificate for incoming connections. None before the first one is loaded.
 #[derive(Debug, Clone)]
 pub struct Tls {
     current: Arc<Current>,
@@ -54,7 +54,7 @@ impl Tls {
         }
     }
 
-    /// Takes a certificate into use.
+    /// Loads a certificate for new connections.
     pub fn load(&self, serving: &Serving) -> Result<(), Error> {
         let chain = CertificateDer::pem_slice_iter(serving.certificate.as_bytes())
             .collect::<Result<Vec<_>, _>>()
@@ -64,7 +64,7 @@ impl Tls {
         let expires = serving.expires()?;
         self.current.key.store(Some(Arc::new(certified)));
         self.metrics.certificate_expires(expires);
-        tracing::info!(%expires, "serving certificate loaded");
+        tracing::info!(%expires, "loaded the serving certificate");
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Accounting: who uses it, and what it adds to slurmdbd.conf.
+//! Accounting: the Controllers that use it, and its additions to slurmdbd.conf.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 
 impl Rules for Accounting {
     const KIND: &'static str = "accounting";
-    /// StatefulSet `<name>-accounting`, whose pods carry a label of that name and a hash of ten characters.
+    /// StatefulSet `<name>-accounting`, whose pods have a label with that name and a hash of ten characters.
     const NAME_MAX: Option<usize> = Some(63 - "-accounting".len() - "-0123456789".len());
 
     fn services(&self) -> Vec<String> {
@@ -38,7 +38,7 @@ impl Rules for Accounting {
             return Vec::new();
         }
         vec![format!(
-            "Accounting {name} stays until the Controllers that use it are deleted too: {}",
+            "Accounting {name} will not be deleted until these Controllers are deleted: {}",
             listed(&users)
         )]
     }

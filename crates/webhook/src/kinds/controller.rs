@@ -1,6 +1,6 @@
-//! Controller: its neighbours, and what it adds to slurm.conf. What depends on more of other objects than their names (files in
-//! ConfigMaps, a claim's access modes, another Controller's claim and cluster name) the operator judges: whoever reaches this
-//! server may ask about any namespace.
+//! Controller: its references, and its additions to slurm.conf. The operator checks everything that depends on more than the
+//! names of other objects (files in ConfigMaps, a claim's access modes, another Controller's claim and cluster name), because
+//! any client that can reach the webhook can send a request for any namespace.
 
 use keelson_api::{
     Controller,
@@ -17,7 +17,7 @@ use crate::{
 
 impl Rules for Controller {
     const KIND: &'static str = "controller";
-    /// StatefulSet `<name>-controller`, whose pods carry a label of that name and a hash of ten characters.
+    /// StatefulSet `<name>-controller`, whose pods have a label with that name and a hash of ten characters.
     const NAME_MAX: Option<usize> = Some(63 - "-controller".len() - "-0123456789".len());
 
     fn services(&self) -> Vec<String> {
@@ -55,7 +55,7 @@ impl Rules for Controller {
         ] {
             if count > 0 {
                 notes.push(format!(
-                    "Controller {name} stays until the {what} that use it are deleted too: {names}"
+                    "Controller {name} will not be deleted until these {what} are deleted: {names}"
                 ));
             }
         }
@@ -64,7 +64,7 @@ impl Rules for Controller {
             && self.spec.claim_deletion_policy() == ClaimPolicy::Delete
         {
             notes.push(format!(
-                "slurmctld's saved state goes with Controller {name}: persistence.deletionPolicy is Delete"
+                "the saved state of slurmctld will be deleted with Controller {name}: persistence.deletionPolicy is Delete"
             ));
         }
         notes
@@ -85,7 +85,7 @@ fn accounting(controller: &Controller, snapshot: &NamespaceSnapshot, report: &mu
             report,
             &Path::spec().field("accountingRef").field("name"),
             format!(
-                "there is no Accounting {:?} in this namespace; slurmctld is not started without it",
+                "Accounting {:?} not found in this namespace; the operator does not start slurmctld until it exists",
                 reference.name
             ),
         );

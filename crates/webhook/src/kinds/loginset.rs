@@ -1,4 +1,4 @@
-//! LoginSet: its Controller, what it adds to `sshd_config`, and which changes replace its pods.
+//! LoginSet: its Controller, its additions to `sshd_config`, and the changes that replace its pods.
 
 use keelson_api::{
     LoginSet,
@@ -36,22 +36,22 @@ impl Rules for LoginSet {
             warn(
                 report,
                 &Path::spec().field(field),
-                format!("this change replaces the login pods; open sessions have {grace} s to end"),
+                format!("this change replaces the login pods; open sessions are closed after {grace} s"),
             );
         }
     }
 
     fn on_delete(&self, _: &NamespaceSnapshot) -> Vec<String> {
         vec![format!(
-            "users who are logged in to LoginSet {} are cut off",
+            "users logged in to LoginSet {} will be disconnected",
             self.name_any()
         )]
     }
 }
 
-/// The first field of the change that login pods have to start anew for.
+/// The first changed field that replaces the login pods.
 fn replaces_pods(old: &LoginSetSpec, new: &LoginSetSpec) -> Option<&'static str> {
-    // Without `..`: whoever adds a field says whether it replaces pods.
+    // Without `..`: for each new field, decide whether a change of it replaces the pods.
     let LoginSetSpec {
         controller_ref: _,
         replicas: _,
@@ -80,7 +80,7 @@ fn replaces_pods(old: &LoginSetSpec, new: &LoginSetSpec) -> Option<&'static str>
     .find_map(|(field, changed)| changed.then_some(field))
 }
 
-/// Seconds that running pods have between the request to stop and the end.
+/// Termination grace period of the running pods, in seconds.
 fn grace_period(spec: &LoginSetSpec) -> u64 {
     const KUBERNETES_DEFAULT: u64 = 30;
     let pod = spec.template.as_ref().and_then(|template| template.spec.as_ref());

@@ -1,10 +1,11 @@
-//! The rules of each kind that need more than the object itself, a file per kind.
+//! The rules of each kind that involve other objects, one file per kind.
 
 mod accounting;
 mod controller;
 mod loginset;
 mod nodeset;
 mod restapi;
+mod slurmcluster;
 mod token;
 
 use keelson_api::validate::{Path, Report};
@@ -14,10 +15,10 @@ use crate::{
     validate::warn,
 };
 
-/// The Controller that an object belongs to may come later; until then nothing happens.
+/// Warns if the Controller does not exist. It may be created later, so this is not an error.
 fn controller_exists(name: &str, snapshot: &NamespaceSnapshot, report: &mut Report) {
     let path = Path::spec().field("controllerRef").field("name");
-    // A name that none can have is refused by itself.
+    // An invalid name is rejected elsewhere.
     if !is_object_name(name) {
         return;
     }
@@ -26,7 +27,7 @@ fn controller_exists(name: &str, snapshot: &NamespaceSnapshot, report: &mut Repo
         None => warn(
             report,
             &path,
-            format!("there is no Controller {name:?} in this namespace; nothing happens until there is"),
+            format!("Controller {name:?} not found in this namespace; the operator waits until it exists"),
         ),
         Some(controller) if controller.metadata.deletion_timestamp.is_some() => {
             warn(report, &path, format!("Controller {name:?} is being deleted"));

@@ -1,5 +1,5 @@
-//! NodeSet: its names beside those of the others in its cluster, and what it adds to files. What else is in the Controller's
-//! `extraConf` the operator judges: an answer must not tell what another object holds.
+//! NodeSet: name conflicts with other NodeSets of its cluster, and its additions to configuration files. The operator checks
+//! it against the Controller's `extraConf`: a response must not reveal the content of another object.
 
 use keelson_api::{
     NodeSet,
@@ -23,11 +23,11 @@ use crate::{
 
 impl Rules for NodeSet {
     const KIND: &'static str = "nodeset";
-    /// The label that pods carry its name in.
+    /// The name becomes the value of a pod label.
     const NAME_MAX: Option<usize> = Some(63);
 
     fn services(&self) -> Vec<String> {
-        // The workers' Service belongs to all NodeSets of a Controller.
+        // All NodeSets of a Controller share the workers' Service.
         Vec::new()
     }
 
@@ -56,10 +56,10 @@ impl Rules for NodeSet {
         let name = self.name_any();
         let mut notes = vec![match self.spec.deletion_policy() {
             NodeSetDeletionPolicy::Immediate => {
-                format!("jobs on the workers of NodeSet {name} fail: deletionPolicy is Immediate")
+                format!("jobs on the workers of NodeSet {name} will fail: deletionPolicy is Immediate")
             }
             NodeSetDeletionPolicy::Drain => format!(
-                "NodeSet {name} drains its workers first and stays until their jobs have ended; the annotation {}=true skips that",
+                "NodeSet {name} drains its workers first and will not be deleted until their jobs have ended; set the annotation {}=true to skip draining",
                 annotation::FORCE_DELETE
             ),
         }];
@@ -70,28 +70,28 @@ impl Rules for NodeSet {
             .is_some_and(|claims| !claims.is_empty());
         if claims && self.spec.claim_retention().when_deleted == ClaimPolicy::Delete {
             notes.push(format!(
-                "the volumes of NodeSet {name}'s workers are deleted with it"
+                "the volumes of the workers of NodeSet {name} will be deleted"
             ));
         }
         notes
     }
 }
 
-/// Without a prefix of the user's, host names start with the object's name, and have no dots.
+/// Without `template.spec.hostname`, host names start with the object's name, which must then have no dots.
 fn host_name(nodeset: &NodeSet, report: &mut Report) {
     let by_ordinal = nodeset.spec.scaling_mode == ScalingMode::StatefulSet;
     if by_ordinal && nodeset.hostname_prefix().is_none() && nodeset.name_any().contains('.') {
         refuse(
             report,
             &Path::default().field("metadata").field("name"),
-            "has a dot, which host names of workers cannot have",
-            "give the NodeSet a name without dots, or set template.spec.hostname",
+            "contains a dot, which worker host names cannot contain",
+            "use a name without dots, or set template.spec.hostname",
         );
     }
 }
 
-/// Names of lines in slurm.conf that mean something else there. Slurm would take the options of a partition called
-/// `default` for those of all others.
+/// Names that have a special meaning in slurm.conf. For example, Slurm uses the options of a partition named `default` for
+/// all partitions.
 fn reserved_name(nodeset: &NodeSet, report: &mut Report) {
     let name = nodeset.slurm_name();
     let partition = nodeset.spec.partition.as_ref().is_some_and(|p| p.enabled);
@@ -108,8 +108,8 @@ fn reserved_name(nodeset: &NodeSet, report: &mut Report) {
         refuse(
             report,
             &Path::spec().field("template").field("spec").field("hostname"),
-            format!("the name of this NodeSet in Slurm {reserved}"),
-            "give this NodeSet another name, or another template.spec.hostname",
+            format!("the Slurm name of this NodeSet {reserved}"),
+            "rename this NodeSet, or set another template.spec.hostname",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! RestApi: the operator itself needs one for each Controller.
+//! RestApi: the operator needs one for each Controller.
 
 use keelson_api::{RestApi, validate::Report};
 use kube::ResourceExt as _;
@@ -38,7 +38,7 @@ impl Rules for RestApi {
             return Vec::new();
         }
         vec![format!(
-            "RestApi {name} stays until NodeSets {} are deleted too: their workers are drained through it",
+            "RestApi {name} will not be deleted until these NodeSets are deleted: {}; the operator drains their workers through it",
             listed(&nodesets)
         )]
     }

@@ -1,4 +1,4 @@
-//! Token: the Secret that it writes to must be nobody else's.
+//! Token: its Secret key must not be used by another object.
 
 use keelson_api::{
     Token,
@@ -13,7 +13,7 @@ use crate::{
 
 impl Rules for Token {
     const KIND: &'static str = "token";
-    /// Nothing is named after it but a Secret, whose name is judged by itself.
+    /// Only a Secret is named after it, and the name of the Secret is checked elsewhere.
     const NAME_MAX: Option<usize> = None;
 
     fn services(&self) -> Vec<String> {
@@ -28,17 +28,15 @@ impl Rules for Token {
                 refuse(
                     report,
                     &path,
-                    format!(
-                        "the token would take the place of the key that signs it, {key:?} of Secret {secret:?}"
-                    ),
-                    "name another Secret",
+                    format!("the token would overwrite the key that signs it, {key:?} of Secret {secret:?}"),
+                    "use another Secret",
                 );
             } else {
                 warn(
                     report,
                     &path,
                     format!(
-                        "Secret {secret:?} holds the signing key too; whoever may read the token may sign any"
+                        "Secret {secret:?} also holds the signing key; anyone who can read the token can sign new ones"
                     ),
                 );
             }
@@ -51,17 +49,17 @@ impl Rules for Token {
                 report,
                 &path,
                 format!(
-                    "Token {:?} writes to {key:?} of Secret {secret:?} too",
+                    "Token {:?} already writes to {key:?} of Secret {secret:?}",
                     other.name_any()
                 ),
-                "name another Secret or another key",
+                "use another Secret or another key",
             );
         }
     }
 
     fn on_delete(&self, _: &NamespaceSnapshot) -> Vec<String> {
         vec![format!(
-            "copies of Token {} that somebody has taken stay valid until they expire",
+            "existing copies of Token {} remain valid until they expire",
             self.name_any()
         )]
     }

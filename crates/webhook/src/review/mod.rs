@@ -1,5 +1,5 @@
-//! `AdmissionReview`: what the API server asks, and our answer. Both versions of it have the same shape; the answer goes
-//! out in the one that the question came in.
+//! `AdmissionReview`: the request of the API server and the response. Both versions have the same shape; the response uses
+//! the version of the request.
 
 use k8s_openapi::ByteString;
 use keelson_api::validate::{Report, Warning};
@@ -8,34 +8,34 @@ use serde_json::Value;
 
 const GROUP: &str = "admission.k8s.io/";
 const KIND: &str = "AdmissionReview";
-/// The API server cuts longer warnings, and drops all beyond 4096 bytes in sum.
+/// The API server truncates longer warnings, and drops those beyond a total of 4096 bytes.
 const WARNING_CHARS: usize = 256;
 const WARNINGS: usize = 15;
 
-/// Why a body is not a review that can be answered.
+/// Why a body is not a valid review.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Not the JSON of a review.
+    /// The body is not the JSON of a review.
     #[error("not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
-    /// JSON of something else.
-    #[error("not an AdmissionReview: kind is {kind:?} of {api_version:?}")]
+    /// The body is an object of another kind.
+    #[error("not an AdmissionReview: kind {kind:?}, apiVersion {api_version:?}")]
     Kind {
-        /// What it says it is.
+        /// Its kind.
         kind: String,
-        /// And of which group and version.
+        /// Its group and version.
         api_version: String,
     },
-    /// An answer, or an empty review.
+    /// A response, or an empty review.
     #[error("the AdmissionReview has no request")]
     NoRequest,
 }
 
-/// A question.
+/// A review that contains a request.
 #[derive(Debug)]
 pub struct Review {
     api_version: String,
-    /// What is asked.
+    /// The request.
     pub request: Request,
 }
 
@@ -49,32 +49,32 @@ struct Envelope {
     request: Option<Request>,
 }
 
-/// What somebody wants to do to an object.
+/// A request to create, change or delete an object.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// Names the question; the answer repeats it.
+    /// Identifies the request; the response repeats it.
     pub uid: String,
-    /// What is to be done.
+    /// The requested operation.
     pub operation: Operation,
     /// Kind of the object.
     pub kind: Kind,
-    /// Name of the object; absent when the API server makes one.
+    /// Name of the object. Empty if the API server generates it.
     #[serde(default)]
     pub name: String,
     /// Namespace of the object.
     #[serde(default)]
     pub namespace: String,
-    /// `status`, `scale` and so on when that is what is to be changed.
+    /// The subresource, such as `status` or `scale`. Empty for the object itself.
     #[serde(default)]
     pub sub_resource: String,
-    /// The object as it is to be; absent on deletion.
+    /// The new object. Absent on deletion.
     pub object: Option<Value>,
-    /// The object as it is; absent on creation.
+    /// The existing object. Absent on creation.
     pub old_object: Option<Value>,
 }
 
-/// Group, version and kind; only the kind matters to us, paths tell the rest.
+/// Group and kind of an object.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Kind {
     /// API group.
@@ -85,23 +85,23 @@ pub struct Kind {
     pub kind: String,
 }
 
-/// What is to be done to an object.
+/// An operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// A new object.
+    /// An object is created.
     Create,
-    /// A change.
+    /// An object is updated.
     Update,
-    /// The end of an object.
+    /// An object is deleted.
     Delete,
-    /// A connection, or whatever else Kubernetes comes up with.
+    /// A connection, or any other operation.
     #[serde(other)]
     Other,
 }
 
 impl Operation {
-    /// For metrics.
+    /// Label for metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -112,7 +112,7 @@ impl Operation {
     }
 }
 
-/// Reads a review.
+/// Parses a review.
 pub fn read(body: &[u8]) -> Result<Review, ReadError> {
     let Envelope {
         api_version,
@@ -128,19 +128,19 @@ pub fn read(body: &[u8]) -> Result<Review, ReadError> {
     })
 }
 
-/// What becomes of the request.
+/// The result of a review.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Reasons to refuse; none means that it may go on.
+    /// Errors and warnings. The request is allowed if it has no errors.
     pub report: Report,
-    /// What to say besides; never a reason to refuse.
+    /// Further warnings.
     pub notes: Vec<String>,
     /// Changes to the object.
     pub patch: Option<json_patch::Patch>,
 }
 
 impl From<Report> for Verdict {
-    /// Of a field that is refused nothing else is told: it will be written anew, and is asked about again.
+    /// Drops the warnings of rejected fields: the user must change these fields anyway, and they are then reviewed again.
     fn from(mut report: Report) -> Self {
         let Report { violations, warnings } = &mut report;
         let refused = |warning: &Warning| violations.iter().any(|v| warning.path.is_within(&v.path));
@@ -153,7 +153,7 @@ impl From<Report> for Verdict {
 }
 
 impl Verdict {
-    /// For metrics.
+    /// Label for metrics.
     pub fn label(&self) -> &'static str {
         match self {
             Self { report, .. } if !report.is_valid() => "denied",
@@ -164,7 +164,7 @@ impl Verdict {
     }
 }
 
-/// The answer, as it goes over the wire.
+/// The response, as sent to the API server.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
@@ -188,7 +188,7 @@ struct Response {
     patch_type: Option<&'static str>,
 }
 
-/// The same that Kubernetes gives for its own kinds, so that kubectl prints a line for each field.
+/// The same as Kubernetes returns for its own kinds, so that kubectl prints a line for each field.
 #[derive(Debug, Serialize)]
 struct Status {
     #[serde(rename = "status")]
@@ -215,7 +215,7 @@ struct Cause {
 }
 
 impl Review {
-    /// The answer to this question.
+    /// Builds the response.
     pub fn answer(self, verdict: Verdict) -> Answer {
         let Verdict { report, notes, patch } = verdict;
         let Self { api_version, request } = self;

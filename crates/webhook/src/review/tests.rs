@@ -41,7 +41,7 @@ fn an_unknown_operation_is_none_of_ours() {
 #[rstest]
 #[case::empty("", "not an AdmissionReview: EOF")]
 #[case::no_json("no", "not an AdmissionReview: expected")]
-#[case::something_else(r#"{"apiVersion": "v1", "kind": "Pod"}"#, "kind is \"Pod\" of \"v1\"")]
+#[case::something_else(r#"{"apiVersion": "v1", "kind": "Pod"}"#, "kind \"Pod\", apiVersion \"v1\"")]
 #[case::no_request(
     r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}"#,
     "no request"

@@ -1,4 +1,4 @@
-//! Reads the rows: see `README.md` beside this file. Shared with the end-to-end tests.
+//! Reads the rows, see `README.md` in this directory. Shared with the end-to-end tests.
 
 #![allow(dead_code, reason = "not every test looks at every column")]
 
@@ -65,7 +65,7 @@ pub fn tables() -> Vec<Table> {
     .into()
 }
 
-/// A spec as it is written, and as it is stored.
+/// A spec as it is written, and as it is stored after defaulting.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Defaulted {
@@ -78,14 +78,14 @@ pub fn defaults() -> Vec<Defaulted> {
     serde_saphyr::from_str(include_str!("defaults.yaml")).unwrap()
 }
 
-/// The objects that are there already.
+/// Returns the existing objects.
 pub fn context() -> Vec<Value> {
     let context: Context = serde_saphyr::from_str(include_str!("context.yaml")).unwrap();
     context.objects
 }
 
 impl Table {
-    /// The object of a row before `then`; its name is the row's number unless the row has one.
+    /// Returns the object of a row before `then`; its name is the row's number unless the row has one.
     pub fn object(&self, number: usize, row: &Row, namespace: &str) -> Value {
         if let Some(name) = &row.existing {
             let mut object = context()
@@ -111,7 +111,7 @@ impl Table {
     }
 }
 
-/// JSON merge patch.
+/// Applies a JSON merge patch.
 pub fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();

@@ -1,7 +1,7 @@
-//! A server on the loopback, with a cluster that holds what a test puts into it.
+//! A server on the loopback interface, with a fake cluster that contains the test's objects.
 //!
-//! The cluster is no API server: it answers the few reads that the server makes, from a fixed set of objects. What an
-//! API server does with our answers is shown on a real one, in `tests/e2e`.
+//! The cluster is not an API server: it responds only to the few reads of the webhook server, from a fixed set of
+//! objects. `tests/e2e` tests the webhook's responses with a real API server.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 pub const NAMESPACE: &str = "ns";
 
-/// A client to a cluster with these objects, all of them in one namespace.
+/// Returns a client of a fake cluster with these objects, all in one namespace.
 pub fn cluster(objects: Vec<Value>) -> Client {
     let objects = Arc::new(objects);
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -29,7 +29,7 @@ pub fn cluster(objects: Vec<Value>) -> Client {
         async move {
             let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
             if query.contains("watch=true") {
-                // Nothing ever changes here.
+                // The objects never change.
                 std::future::pending::<()>().await;
             }
             let (status, body) = answer(&objects, path);
@@ -42,7 +42,7 @@ pub fn cluster(objects: Vec<Value>) -> Client {
     Client::new(service, NAMESPACE)
 }
 
-/// The plural of a kind is its lower case and an `s`, as far as it is asked for here.
+/// Responds to a read. The plural of every kind used here is its lower case name and an `s`.
 fn answer(objects: &[Value], path: &str) -> (u16, Value) {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let plural_of =
@@ -71,7 +71,7 @@ fn answer(objects: &[Value], path: &str) -> (u16, Value) {
     }
 }
 
-/// An authority that signs certificates for the loopback.
+/// A certificate authority for the loopback interface.
 pub struct Authority {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -89,7 +89,7 @@ impl Authority {
         }
     }
 
-    /// Writes a new certificate the way that the kubelet does: both files at once, or nearly.
+    /// Writes a new certificate like the kubelet: both files at nearly the same time.
     pub fn write_certificate(&self, directory: &Path) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])
@@ -112,7 +112,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one that shows a certificate by this authority, and waits until it is ready.
+    /// Starts a server with a certificate of this authority, and waits until it is ready.
     pub async fn start(cluster: Client, authority: &Authority, change: impl FnOnce(&mut Options)) -> Self {
         let certificates = tempfile::tempdir().unwrap();
         authority.write_certificate(certificates.path());
@@ -162,13 +162,13 @@ impl Server {
 }
 
 fn free_addresses<const N: usize>() -> [SocketAddr; N] {
-    // All at once, so that they differ.
+    // All are open at the same time, so that the ports differ.
     [(); N]
         .map(|()| TcpListener::bind("127.0.0.1:0").unwrap())
         .map(|listener| listener.local_addr().unwrap())
 }
 
-/// A client that trusts these authorities and nobody else.
+/// Returns a client that trusts only these authorities.
 pub fn https(authorities: &[&Authority]) -> reqwest::Client {
     let certificates = authorities
         .iter()
@@ -179,12 +179,12 @@ pub fn https(authorities: &[&Authority]) -> reqwest::Client {
         .unwrap()
 }
 
-/// The path on which objects of a kind are reviewed.
+/// Returns the path for reviews of a kind.
 pub fn path_of(kind: &str) -> String {
     format!("/validate-slinky-slurm-net-v1beta1-{}", kind.to_lowercase())
 }
 
-/// A review as the API server sends it.
+/// Returns a review as the API server sends it.
 pub fn review(operation: &str, kind: &str, old: Option<&Value>, new: Option<&Value>) -> Value {
     let name = new.or(old).map(|object| object["metadata"]["name"].clone());
     json!({
@@ -197,7 +197,7 @@ pub fn review(operation: &str, kind: &str, old: Option<&Value>, new: Option<&Val
     })
 }
 
-/// A `NodeSet` that is right.
+/// Returns a valid `NodeSet`.
 pub fn nodeset() -> Value {
     json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
@@ -206,7 +206,7 @@ pub fn nodeset() -> Value {
     })
 }
 
-/// Asks for a `NodeSet` that is right; the answer, or what went wrong.
+/// Sends a review of a valid `NodeSet`; returns an error unless it is allowed.
 pub async fn ask(client: &reqwest::Client, url: &str) -> Result<(), String> {
     let sent = client
         .post(url)

@@ -1,5 +1,5 @@
-//! A certificate of our own, kept in a Secret that all replicas share, and the authority's way into the webhook
-//! configurations. Every replica runs this; whoever writes first wins and the others take what they find.
+//! A self-managed certificate in a Secret that all replicas share, and the CA bundle of the webhook configurations. Every
+//! replica runs this; the first write wins, and the other replicas use its result.
 
 use std::time::Duration;
 
@@ -28,52 +28,52 @@ use super::{
 };
 use crate::readiness::Readiness;
 
-/// How long one call may take.
+/// Timeout for one call.
 const CALL: Duration = Duration::from_secs(10);
-/// Between two looks when something was just written.
+/// Delay before the next check after a write.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Between two looks when the API server does not do what we ask.
+/// Delay before the next check after an error.
 const RETRY: Duration = Duration::from_secs(2);
-/// The longest time between two looks: a watch that died without a word must not cost a certificate.
+/// Maximum delay between two checks, so that a watch that fails silently does not let the certificate expire.
 const LOOK: Duration = Duration::from_mins(10);
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
-/// Where the certificate is kept, whom it is for and who must trust it.
+/// Location, names and consumers of the certificate.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub namespace: String,
     pub secret: String,
-    /// Names that the server is called by.
+    /// DNS names of the server.
     pub names: Vec<String>,
-    /// Name of the webhook configurations, validating and mutating, that get the authority.
+    /// Name of the webhook configurations, validating and mutating, that get the CA bundle.
     pub configuration: String,
     pub lifetimes: Lifetimes,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("cannot {verb} Secret {name}")]
+    #[error("failed to {verb} Secret {name}")]
     Secret {
         verb: &'static str,
         name: String,
         #[source]
         source: Box<kube::Error>,
     },
-    #[error("cannot {verb} Secret {name}: no answer in {} s", CALL.as_secs())]
+    #[error("failed to {verb} Secret {name}: no response within {} s", CALL.as_secs())]
     Silence { verb: &'static str, name: String },
     #[error(transparent)]
     Make(#[from] material::Error),
-    #[error("cannot use the certificate in Secret {name}")]
+    #[error("failed to load the certificate in Secret {name}")]
     Load {
         name: String,
         #[source]
         source: tls::Error,
     },
-    #[error("cannot tell the API server whom to trust")]
+    #[error("failed to inject the CA bundle")]
     Inject(#[source] inject::Error),
 }
 
-/// See the module's description.
+/// See the module docs.
 pub struct Keeper {
     place: Place,
     client: Client,
@@ -81,12 +81,12 @@ pub struct Keeper {
     tls: Tls,
     clock: Clock,
     readiness: Readiness,
-    /// What is served, so that a Secret that somebody deletes comes back as it was.
+    /// The certificate in use, so that a deleted Secret is restored unchanged.
     served: Option<Material>,
     announced: Option<Announced>,
 }
 
-/// When an authority was first seen in every webhook configuration.
+/// When a CA was first seen in every webhook configuration.
 struct Announced {
     authority: String,
     since: Timestamp,
@@ -114,7 +114,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps the certificate until `stop`.
+    /// Manages the certificate until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut changes = std::pin::pin!(self.changes());
         loop {
@@ -123,7 +123,7 @@ impl Keeper {
                     self.readiness.certificate(None);
                     pause
                 }
-                // Another replica did the same at the same instant.
+                // Another replica made the same change concurrently.
                 Err(Error::Inject(error)) if error.is_conflict() => AGAIN,
                 Err(error) => {
                     self.readiness.certificate(Some(chain(&error)));
@@ -138,7 +138,8 @@ impl Keeper {
         }
     }
 
-    /// One look: at most one step is taken, then what is stored is trusted and served. Returns when to look again.
+    /// Takes at most one step, then injects the CA bundle and loads the stored certificate. Returns the delay before the
+    /// next check.
     async fn look(&mut self) -> Result<Duration, Error> {
         let now = self.clock.now();
         let (version, found) = self.read().await?;
@@ -165,17 +166,17 @@ impl Keeper {
         if let Some(next) = next {
             match self.write(&next, version).await? {
                 Written::Yes => {
-                    tracing::info!(secret = self.place.secret, "certificate stored");
+                    tracing::info!(secret = self.place.secret, "stored the certificate");
                     self.settle(next, now).await?;
                 }
                 Written::SomebodyElse => {}
             }
         }
-        // The next look decides on what is stored now.
+        // The next check reads the stored state again.
         Ok(AGAIN)
     }
 
-    /// Trusted first, served then.
+    /// Injects the CA bundle first, then serves the certificate.
     async fn settle(&mut self, material: Material, now: Timestamp) -> Result<(), Error> {
         let injected = inject::inject(
             &self.client,
@@ -213,7 +214,7 @@ impl Keeper {
             .map(|announced| announced.since)
     }
 
-    /// The Secret's version, and what it holds if that is usable.
+    /// The Secret's resourceVersion, and its content if valid.
     async fn read(&self) -> Result<(Option<String>, Option<Material>), Error> {
         let Some(secret) = self
             .call("read", self.secrets.get_opt(&self.place.secret))
@@ -227,7 +228,7 @@ impl Keeper {
                 tracing::warn!(
                     secret = self.place.secret,
                     error = chain(&error),
-                    "the Secret is not ours, taking it over"
+                    "Secret does not hold a valid certificate, replacing its content"
                 );
                 None
             }
@@ -238,7 +239,7 @@ impl Keeper {
     async fn write(&self, material: &Material, version: Option<String>) -> Result<Written, Error> {
         let name = &self.place.secret;
         let written = if let Some(version) = version {
-            // A patch leaves alone what others put there: labels, owners, the type.
+            // A patch keeps labels, owners and the type that others set.
             let patch = json!({ "metadata": { "resourceVersion": version }, "data": material.to_data() });
             let parameters = PatchParams {
                 field_manager: Some(inject::FIELD_MANAGER.to_owned()),
@@ -288,7 +289,7 @@ impl Keeper {
         }
     }
 
-    /// Something changed that the certificate or its authority lives in.
+    /// Changes to the Secret and to the webhook configurations.
     fn changes(&self) -> impl Stream<Item = ()> + use<> {
         let configuration = &self.place.configuration;
         stream::select(
@@ -312,7 +313,7 @@ fn pause(now: Timestamp, until: Timestamp) -> Duration {
         .clamp(AGAIN, LOOK)
 }
 
-/// Changes of one object by name; the rights on it need not cover its kind.
+/// Changes to one object by name, so that permission on this name is enough.
 fn changes_of<K>(api: Api<K>, name: &str) -> impl Stream<Item = ()> + use<K>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
@@ -322,7 +323,7 @@ where
         .fields(&format!("metadata.name={name}"))
         .timeout(200);
     watcher(api, config).default_backoff().filter_map(async |event| {
-        // Each pass reads for itself: an error here only means that it comes by the clock.
+        // Each check reads the objects itself: after an error here, it runs on the timer.
         match event {
             Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => Some(()),
             _ => None,

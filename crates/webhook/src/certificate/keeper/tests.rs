@@ -1,4 +1,4 @@
-//! What happens between replicas, call by call. That the API server then trusts what is served is shown on a real one.
+//! Interaction between replicas, call by call. The e2e tests show that a real API server trusts the certificate.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 
 const NOW: i64 = 1_800_000_000;
 
-/// The Secret and one webhook configuration, with another replica that may be quicker.
+/// The Secret and one webhook configuration, with another replica that may write first.
 #[derive(Default)]
 struct Cluster {
     secret: Option<Value>,
@@ -152,7 +152,7 @@ async fn the_first_certificate_is_stored_trusted_and_served() {
     let stored = cluster.stored();
     assert!(keeper.served == Some(stored.clone()));
     assert_eq!(json!(cluster.bundle), bundle_of(&stored));
-    // Trust comes before use, and that after the Secret: nobody serves what the others cannot find.
+    // Stored first, then trusted, then served: no replica serves a certificate that the others cannot find.
     assert_eq!(cluster.calls[..2], ["GET secrets", "POST secrets"]);
 }
 
@@ -229,7 +229,7 @@ async fn a_secret_that_is_not_ours_is_taken_over() {
 async fn a_new_authority_is_trusted_beside_the_old_one_before_it_signs() {
     let life = Lifetimes::default().authority.as_secs();
     let old = material(0);
-    // Renewed lately, so that only the authority is due.
+    // Renewed recently, so that only the CA is due.
     let due = old
         .issue(&names(), at(life * 2 / 3), &Lifetimes::default())
         .unwrap();
@@ -245,7 +245,7 @@ async fn a_new_authority_is_trusted_beside_the_old_one_before_it_signs() {
     );
     assert!(announced.bundle().contains(old.newest()) && announced.newest() != old.newest());
     assert_eq!(json!(cluster.lock().bundle), bundle_of(&announced));
-    // Not before every API server had the time to hear of it.
+    // Not before every API server had time to load the new CA.
     keeper.look().await.unwrap();
     assert!(cluster.lock().stored() == announced);
     keeper.clock = Clock::fixed(now + SignedDuration::from_secs(31));
