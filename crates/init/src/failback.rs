@@ -1,13 +1,13 @@
-//! How a slurmctld that stood in hands back to one that comes before it on the list and has returned.
+//! Failback: a stand-in slurmctld hands control back to a preferred one (earlier in `SlurmctldHost`) that has returned.
 //!
-//! Slurm's own way loses jobs: the one that returns asks for control, the stand-in waits half a minute for itself, answers
-//! before it has saved its state, and replaces the files while the other reads them. So the one that returns does not start
-//! while the stand-in is at work. It leaves a note beside the shared state; the stand-in's `init` ends its slurmctld, which
-//! saves everything, takes the note away, and starts it anew as a standby.
+//! Slurm's own failback loses jobs: the returning slurmctld requests control, the stand-in waits for itself for 30 seconds,
+//! answers before it has saved its state, and replaces the files while the other reads them. Therefore the returning
+//! slurmctld does not start while the stand-in is active. Its `init` writes a note next to the shared state; the stand-in's
+//! `init` stops its slurmctld, which saves its state, removes the note, and starts slurmctld again as a standby.
 //!
-//! Who is at work is read from slurmctld's heartbeat file. Nothing is concluded from its time of day, as clocks differ:
-//! a heart that beats changes the file. It stops beating before it has saved everything, so from then on the stand-in's
-//! `init` makes the note grow.
+//! The heartbeat file of slurmctld shows which one is active. Clocks differ, so its timestamp is not used: an active
+//! slurmctld changes the file. The heartbeat stops before the state is saved, so from then on the stand-in's `init` appends
+//! to the note.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,49 +19,49 @@ use crate::role;
 
 const NOTE: &str = "hand-back";
 
-/// The file is replaced by removing it and linking a new one, so that it can be missed once. It counts as absent when it
-/// was missed in this many looks in a row.
+/// slurmctld replaces the file by removing it and linking a new one, so one check may miss it. It counts as absent when
+/// this many checks in a row found none.
 const ABSENT_LOOKS: u32 = 3;
 
-/// What stands in the heartbeat file.
+/// The content of the heartbeat file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Beat {
     time: u64,
-    /// The place on the list of the one in charge.
+    /// The active slurmctld's position on the list.
     place: u64,
 }
 
-/// What one look at the heartbeat file found.
+/// The result of one check of the heartbeat file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Heart {
     Beats(Beat),
-    /// Something else than a heartbeat.
+    /// Not a heartbeat.
     Garbled(Vec<u8>),
     Absent,
-    /// Why it could not be read. This says nothing about who is in charge.
+    /// Why it could not be read. This does not tell which slurmctld is active.
     Unreadable(String),
 }
 
-/// What one look at the note found: its length, or nothing if there is none.
+/// The result of one check of the note: its length, or `None` if it does not exist.
 type Note = Option<u64>;
 
-/// The shared directory, and our place among those that share it.
+/// The shared state directory, and our position on the list of those that share it.
 #[derive(Debug)]
 pub struct Failback {
     state: PathBuf,
     place: u64,
-    /// A heart that has not beaten for this long has stopped.
+    /// A heartbeat that has not changed for this long has stopped.
     still: Duration,
 }
 
 impl Failback {
-    /// Nothing where slurmctld is alone.
+    /// Returns `None` for a single slurmctld.
     pub fn of(conf: &Files) -> Option<Self> {
         let hosts = conf.parameters("SlurmctldHost");
         let place = role::place(&hosts)?;
         let timeout = conf.parameters("SlurmctldTimeout").pop();
         let timeout = timeout.and_then(|text| text.parse().ok()).unwrap_or(120_u64);
-        // It beats four times in SlurmctldTimeout, and at least every 30 seconds.
+        // The heartbeat changes four times per SlurmctldTimeout, and at least every 30 seconds.
         let beat = (timeout / 4).clamp(1, 30);
         (hosts.len() > 1).then_some(Self {
             state: PathBuf::from(conf.parameters("StateSaveLocation").pop()?),
@@ -70,7 +70,7 @@ impl Failback {
         })
     }
 
-    /// Whether somebody may be at work who has to hand back to us; to be asked again until not.
+    /// Reports whether a slurmctld may be active that must hand back to us. Call it again until it returns false.
     pub fn must_wait(&self, wait: &mut Wait) -> bool {
         let file = self.state.join("heartbeat");
         let heart = look(&file);
@@ -82,18 +82,18 @@ impl Failback {
             Turn::Wait => {}
             Turn::Ask => match self.ask() {
                 Ok(()) => {
-                    println!("init: another slurmctld is in charge: asked it to hand back");
+                    println!("init: another slurmctld is active: asked it to hand back control");
                     wait.asked = true;
                 }
                 Err(error) => wait.complain(format!(
-                    "cannot ask the slurmctld in charge to hand back: cannot write {}: {error}",
+                    "failed to ask the active slurmctld to hand back control: failed to write {}: {error}",
                     self.note().display()
                 )),
             },
         }
         if let Heart::Unreadable(error) = heart {
             wait.complain(format!(
-                "waiting until {} can be read, because it says whether another slurmctld is in charge: {error}",
+                "waiting for {} to be readable, to tell whether another slurmctld is active: {error}",
                 file.display()
             ));
         }
@@ -115,18 +115,18 @@ impl Failback {
         }
     }
 
-    /// Whether the one in charge is asked to hand back. The first on the list never is.
+    /// Reports whether the active slurmctld is asked to hand back. The first on the list never is.
     pub fn is_asked(&self) -> bool {
         self.note().exists()
     }
 
-    /// Our slurmctld is ending and may not have saved everything: whoever waits for us must go on waiting.
+    /// Tells the slurmctld that waits for us to keep waiting: ours is stopping and may not have saved its state.
     pub fn not_yet(&self) {
         let note = fs::OpenOptions::new().append(true).open(self.note());
         if let Err(error) = note.and_then(|mut note| note.write_all(b".")) {
-            // Nobody asked, if there is none.
+            // Without a note, none is waiting.
             if error.kind() != std::io::ErrorKind::NotFound {
-                eprintln!("init: cannot write {}: {error}", self.note().display());
+                eprintln!("init: failed to write {}: {error}", self.note().display());
             }
         }
     }
@@ -135,46 +135,46 @@ impl Failback {
         match fs::metadata(self.note()) {
             Ok(note) => Some(note.len()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            // Only a note that is gone means that it was answered.
+            // Only a removed note means that control was handed back.
             Err(_) => Some(0),
         }
     }
 
-    /// We are not at work any more.
+    /// Removes the note, because our slurmctld has stopped.
     pub fn done(&self) {
         let _ = fs::remove_file(self.note());
     }
 
-    /// Whether there is somebody to hand back to.
+    /// Reports whether another slurmctld precedes us on the list.
     pub fn is_backup(&self) -> bool {
         self.place > 0
     }
 }
 
-/// What to do after a look.
+/// What to do after a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// Nobody is in charge, or whoever was has handed back.
+    /// No slurmctld is active, or the active one has handed back control.
     Start,
     Wait,
-    /// Wait, and ask the one in charge to hand back.
+    /// Wait, and ask the active slurmctld to hand back.
     Ask,
 }
 
-/// What earlier looks found.
+/// The results of earlier checks.
 #[derive(Debug, Default)]
 pub struct Wait {
     /// The last sign of life, and when it was first seen.
     last: Option<(Sign, Instant)>,
     /// Whether our note was written.
     asked: bool,
-    /// How many looks in a row found no heartbeat file.
+    /// How many checks in a row found no heartbeat file.
     absent: u32,
     /// What was last printed to standard error.
     complaint: String,
 }
 
-/// A heart that beats changes the file, and one that is saving its state makes the note grow.
+/// A running slurmctld changes the heartbeat file; while it saves its state, its `init` makes the note grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sign {
     heart: Heart,
@@ -183,8 +183,8 @@ struct Sign {
 }
 
 impl Wait {
-    /// Only a file that is absent for good, a heart that has stopped or an answered note let us start; a read error never
-    /// does.
+    /// Decides after a check. We may start only if the heartbeat is ours or that of a preferred slurmctld, has stopped
+    /// or is absent for good, or if the note was removed; never after a read error.
     fn decide(&mut self, heart: &Heart, note: Note, place: u64, still: Duration, now: Instant) -> Turn {
         self.absent = match heart {
             Heart::Absent => self.absent.saturating_add(1),
@@ -195,7 +195,7 @@ impl Wait {
             Heart::Beats(beat) if beat.place <= place => return Turn::Start,
             Heart::Beats(_) | Heart::Garbled(_) => heart.clone(),
             Heart::Absent => match &self.last {
-                // Somebody was at work: without a file, its heart has not beaten since.
+                // A slurmctld was active: without a file, its heartbeat has not changed since.
                 Some((sign, _)) => sign.heart.clone(),
                 None if self.absent < ABSENT_LOOKS => return Turn::Wait,
                 None => return Turn::Start,
@@ -217,7 +217,7 @@ impl Wait {
         if self.asked { Turn::Wait } else { Turn::Ask }
     }
 
-    /// Prints it, unless that was done at the last look.
+    /// Prints it, unless it was the last one printed.
     fn complain(&mut self, complaint: String) {
         if complaint != self.complaint {
             eprintln!("init: {complaint}");
@@ -274,7 +274,7 @@ mod tests {
         assert!(!first.is_asked());
     }
 
-    /// The file is a directory, which stands for every error of a read but one.
+    /// The file is a directory, as an example of read errors other than a missing file.
     #[test]
     fn a_heartbeat_that_cannot_be_read_is_waited_for() {
         let state = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ mod tests {
     const STILL: Duration = Duration::from_secs(10);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What the one at place 0 does at one look a second.
+    /// Returns the decisions at position 0, with one check per second.
     fn turns(looks: impl IntoIterator<Item = (Heart, Note)>) -> Vec<Turn> {
         let mut wait = Wait::default();
         let mut now = Instant::now();
@@ -343,7 +343,7 @@ mod tests {
     fn a_read_error_never_ends_the_wait() {
         let looks = std::iter::repeat_n((unreadable(), None), 100);
         assert_eq!(turns(looks), [Turn::Wait; 100]);
-        // Not even after somebody was asked, with a note that seems to be gone.
+        // Not even after a request whose note seems to be gone.
         let looks = [(beating(1), Some(0)), (unreadable(), None), (beating(2), Some(0))];
         assert_eq!(turns(looks), [Turn::Ask, Turn::Wait, Turn::Wait]);
     }
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(turns.iter().position(|turn| *turn == Turn::Start), Some(26));
     }
 
-    /// Otherwise a note that could not be written would look like one that was answered.
+    /// Otherwise a note that could not be written would look like a removed one.
     #[test]
     fn nobody_has_answered_what_was_not_asked() {
         let mut wait = Wait::default();
@@ -375,7 +375,7 @@ mod tests {
         beats(state.path(), 1, 1);
         assert!(first.must_wait(&mut waiting));
         assert!(second.is_asked());
-        // As long as its heart beats.
+        // As long as the heartbeat changes.
         for time in 2..6 {
             std::thread::sleep(Duration::from_millis(100));
             beats(state.path(), time, 1);

@@ -1,9 +1,9 @@
-//! Configuration files: read from where they are mounted, written to where the daemon reads them.
+//! Configuration files: reads them from the mount and writes them where the daemon reads them.
 //!
-//! **The hash** by which a configuration is named in the status report, so that the operator can tell whether what it
-//! wrote has arrived: sha256 over the files in the order of their names (bytes compared), each given as its name, a zero
-//! byte, its length as 8 bytes little endian, and its content. A name is the path below the mount, parts joined by `/`.
-//! Keys have no part in it: files whose names end in `.key`, and `slurm.jwks`.
+//! **The hash** identifies a configuration in the status report, so that the operator can tell whether its files have
+//! arrived: SHA-256 over the files in the byte order of their names, each as its name, a zero byte, its length as 8
+//! bytes little endian, and its content. A name is the path below the mount, parts joined by `/`. The hash excludes
+//! keys: files whose names end in `.key`, and `slurm.jwks`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,17 +11,17 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
 use slurm_conf::catalogue::File;
+use slurm_conf::container::file;
 use slurm_conf::fingerprint;
 use slurm_conf::precheck::{self, MissingFile};
 use slurm_conf::syntax;
 
-/// What a directory may hold. ConfigMaps and Secrets end at one MiB each; more than this is a mistake, and no reason to
-/// take slurmctld down by running out of memory.
+/// The size limit of a directory. ConfigMaps and Secrets are limited to 1 MiB each; more than this is a mistake, which
+/// must not take slurmctld down by running out of memory.
 const LARGEST: u64 = 32 << 20;
 
-/// How deep directories may be nested: a link that leads back up must not be followed for ever.
+/// How deep directories may be nested, so that a link to a parent directory is not followed forever.
 const DEEPEST: usize = 8;
 
 /// Files by name.
@@ -29,7 +29,7 @@ const DEEPEST: usize = 8;
 pub struct Files(BTreeMap<String, Vec<u8>>);
 
 impl Files {
-    /// Reads a directory and those below it.
+    /// Reads a directory and its subdirectories.
     pub fn read(directory: &Path) -> io::Result<Self> {
         let found = find(directory)?;
         if found.values().map(|file| file.size).sum::<u64>() > LARGEST {
@@ -44,36 +44,36 @@ impl Files {
         found.into_keys().map(read).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Splits keys off. They are secret, so they are kept nowhere and are no part of the hash.
+    /// Splits off the keys. They are secret, so they are never stored and not part of the hash.
     pub fn split_keys(self) -> (Self, Self) {
         let (keys, others) = self.0.into_iter().partition(|(name, _)| is_key(name));
         (Self(others), Self(keys))
     }
 
-    /// Takes the file of this name out, if it is there.
+    /// Removes and returns the file of this name, if it exists.
     pub fn take(&mut self, name: &str) -> Option<Vec<u8>> {
         self.0.remove(name)
     }
 
-    /// Puts a file in.
+    /// Adds or replaces a file.
     pub fn put(&mut self, name: &str, content: Vec<u8>) {
         self.0.insert(name.to_owned(), content);
     }
 
-    /// These files and those.
+    /// Returns these files together with `others`.
     pub fn with(mut self, others: &Self) -> Self {
         self.0.extend(others.0.clone());
         self
     }
 
-    /// A file's text, whatever bytes are in it.
+    /// Returns a file's text; invalid UTF-8 is replaced.
     pub fn text(&self, name: &str) -> Option<String> {
         self.0
             .get(name)
             .map(|content| String::from_utf8_lossy(content).into_owned())
     }
 
-    /// All files that are text.
+    /// Returns all files that are valid UTF-8.
     pub fn texts(&self) -> BTreeMap<String, String> {
         let text = |(name, content): (&String, &Vec<u8>)| {
             Some((name.clone(), String::from_utf8(content.clone()).ok()?))
@@ -81,26 +81,19 @@ impl Files {
         self.0.iter().filter_map(text).collect()
     }
 
-    /// The hash that names this configuration.
+    /// Returns the hash that identifies this configuration.
     pub fn hash(&self) -> String {
-        let mut hasher = Sha256::new();
-        for (name, content) in self.0.iter().filter(|(name, _)| !is_key(name)) {
-            hasher.update(name);
-            hasher.update([0]);
-            hasher.update((content.len() as u64).to_le_bytes());
-            hasher.update(content);
-        }
-        hex(&hasher.finalize())
+        fingerprint::of_files(self.0.iter().filter(|(name, _)| !is_key(name)))
     }
 
-    /// The name of one file under the content of another: nobody who does not have that one can try guesses against it.
+    /// Returns a MAC of one file, keyed with the content of another: without that content nobody can check guesses.
     pub fn named_under(&self, key: &str, name: &str) -> Option<String> {
         let (key, content) = (self.0.get(key)?, self.0.get(name)?);
         Some(fingerprint::keyed(key, name, content))
     }
 
-    /// Makes a directory hold these files and no others. Each file appears whole or not at all. Only their owner may read
-    /// them: Slurm refuses keys and slurmdbd.conf that others can read, and nobody else needs the rest.
+    /// Makes a directory contain exactly these files. Each file is replaced atomically. Only their owner may read them:
+    /// Slurm rejects keys and slurmdbd.conf that others can read, and no other user needs the rest.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         for (name, content) in &self.0 {
             let path = directory.join(name);
@@ -124,43 +117,39 @@ impl Files {
         Ok(())
     }
 
-    /// The values of a parameter of slurm.conf, in order.
+    /// Returns the values of a slurm.conf parameter, in order.
     pub fn parameters(&self, name: &str) -> Vec<String> {
-        let text = self.text("slurm.conf").unwrap_or_default();
-        let value = |line: &str| {
-            let line = line.split('#').next()?;
-            let (key, value) = line.split_once('=')?;
-            let value = value.split_whitespace().next()?;
-            key.trim()
-                .eq_ignore_ascii_case(name)
-                .then(|| value.trim_matches('"').to_owned())
-        };
-        text.lines().filter_map(value).collect()
+        let text = self.text(file::SLURM_CONF).unwrap_or_default();
+        let (document, _) = syntax::read(File::Slurm, &text, &self.texts());
+        document
+            .all(name)
+            .map(|statement| statement.head.value.clone())
+            .collect()
     }
 
-    /// Why it would be a mistake to even try these files. slurmctld waits a minute for a file that is missing, and serves
-    /// nobody meanwhile.
+    /// Returns why these files must not even be tried, if there is a reason. slurmctld waits a minute for a missing
+    /// file and handles no requests meanwhile.
     pub fn flaw(&self) -> Option<String> {
-        if !self.0.contains_key("slurm.conf") {
-            return Some("there is no slurm.conf".to_owned());
+        if !self.0.contains_key(file::SLURM_CONF) {
+            return Some(format!("there is no {}", file::SLURM_CONF));
         }
         let texts = self.texts();
         [
-            ("slurm.conf", File::Slurm),
-            ("gres.conf", File::Gres),
-            ("cgroup.conf", File::Cgroup),
+            (file::SLURM_CONF, File::Slurm),
+            (file::GRES_CONF, File::Gres),
+            (file::CGROUP_CONF, File::Cgroup),
         ]
         .into_iter()
         .filter_map(|(name, kind)| Some((name, kind, texts.get(name)?)))
         .find_map(|(name, kind, text)| {
-            // What cannot be read slurmctld says itself, at once.
+            // slurmctld itself reports everything else immediately.
             let (document, _) = syntax::read(kind, text, &texts);
             let missing = precheck::missing_files(&document, |file| self.has(file));
             missing.first().map(|missing| flaw(name, missing))
         })
     }
 
-    /// Whether slurmctld finds it: beside the others, or anywhere in its container.
+    /// Reports whether slurmctld finds the file: next to the others, or by an absolute path in its container.
     fn has(&self, file: &str) -> bool {
         self.0.contains_key(file) || (file.starts_with('/') && Path::new(file).exists())
     }
@@ -170,11 +159,6 @@ impl FromIterator<(String, Vec<u8>)> for Files {
     fn from_iter<T: IntoIterator<Item = (String, Vec<u8>)>>(files: T) -> Self {
         Self(files.into_iter().collect())
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.concat()
 }
 
 fn flaw(main: &str, missing: &MissingFile) -> String {
@@ -197,7 +181,7 @@ fn has_extension(name: &str, wanted: &str) -> bool {
         .is_some_and(|extension| extension == wanted)
 }
 
-/// What tells one state of a file from another without reading it.
+/// Metadata that changes when a file changes.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -205,7 +189,8 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// The files of a directory, links followed. Names that start with two dots are the kubelet's own, and ours.
+/// Returns the files of a directory, following links. Names that start with two dots belong to the kubelet, or are
+/// ours.
 fn find(directory: &Path) -> io::Result<BTreeMap<String, Stamp>> {
     let mut found = BTreeMap::new();
     let mut left = vec![(String::new(), 0)];
@@ -216,7 +201,7 @@ fn find(directory: &Path) -> io::Result<BTreeMap<String, Stamp>> {
             if entry.file_name().as_encoded_bytes().starts_with(b"..") {
                 continue;
             }
-            // The kubelet takes a file away in two steps; in between its link leads nowhere.
+            // The kubelet removes a file in two steps; in between, its link is dangling.
             let metadata = match fs::metadata(entry.path()) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 metadata => metadata?,
@@ -236,7 +221,7 @@ fn find(directory: &Path) -> io::Result<BTreeMap<String, Stamp>> {
     Ok(found)
 }
 
-/// A mounted directory that is looked at again and again.
+/// A mounted directory that is polled for changes.
 #[derive(Debug)]
 pub struct Mounted {
     directory: PathBuf,
@@ -244,7 +229,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Not looked at yet.
+    /// Creates it without reading the directory.
     pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -252,8 +237,8 @@ impl Mounted {
         }
     }
 
-    /// The files, if they have changed since the last look. While the kubelet swaps them they are half old and half new:
-    /// then there is nothing to see until the next look.
+    /// Returns the files, if they have changed since the last call. While the kubelet replaces them, some are old and
+    /// some new: then it returns `None` until the next call.
     pub fn changed(&mut self) -> io::Result<Option<Files>> {
         let before = find(&self.directory)?;
         if self.seen.as_ref() == Some(&before) {

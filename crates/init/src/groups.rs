@@ -1,7 +1,7 @@
-//! Whether slurmctld finds the groups that its partitions name.
+//! Checks that the groups of `AllowGroups` exist.
 //!
-//! It does not refuse a partition whose group it does not know: the partition has no members, nobody may use it, and only
-//! the log says why. So the same lookup is made beside it, by `getent`, since this program has no NSS of its own.
+//! slurmctld accepts a partition with an unknown group: the partition has no members, nobody can use it, and only the log
+//! says why. `init` therefore does the same lookup with `getent`, since this static binary has no NSS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -10,33 +10,34 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slurm_conf::catalogue::File;
+use slurm_conf::container::file::SLURM_CONF;
 use slurm_conf::{partition_groups, syntax};
 
 use crate::files::Files;
 use crate::process::find;
 
-/// How often groups are looked up when nothing has changed here: a directory service may have others by now.
+/// How often groups are looked up without a local change, because a directory service may have changed.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Seconds that a lookup may take.
+/// Timeout of a lookup in seconds.
 const PATIENCE: &str = "10";
 
-/// A group of every image. It is asked for last, so that an answer without it is not a whole one.
+/// A group of every image. It is looked up last, so that output without it is recognized as incomplete.
 const LAST: &str = "root";
 
-/// Groups, each with the partitions that name it.
+/// Groups, each with the partitions that allow it.
 pub type Named = BTreeMap<String, BTreeSet<String>>;
 
-/// What is told of groups.
+/// The groups in the status report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many groups partitions name.
+    /// How many groups the partitions allow.
     pub named: usize,
-    /// Those that are not found.
+    /// The groups that were not found.
     pub unknown: Named,
 }
 
-/// Looks groups up in threads of its own: a lookup may wait for a directory service.
+/// Looks up groups in its own threads, because a lookup may wait for a directory service.
 #[derive(Debug, Default)]
 pub struct Groups {
     named: Named,
@@ -51,7 +52,7 @@ struct Lookup {
 }
 
 impl Groups {
-    /// Looks the groups of these files up once more if it is time, or if users have changed.
+    /// Looks up the groups of these files if the last lookup is too old or if users have changed.
     pub fn look(&mut self, files: &Files, users_changed: bool) {
         let is_due = self.asked.is_none_or(|asked| asked.elapsed() > PERIOD);
         if !is_due && !users_changed {
@@ -62,7 +63,7 @@ impl Groups {
             return;
         };
         if answer.under_way {
-            // It may have read what was there before: asked again as soon as it has ended.
+            // The running lookup may have read the old state: repeat it as soon as it has ended.
             self.asked = None;
             return;
         }
@@ -78,15 +79,13 @@ impl Groups {
             let found = ask(&named);
             if let Ok(mut answer) = answer.lock() {
                 answer.under_way = false;
-                // Without a whole answer, what was known before still holds.
+                // If the output is incomplete, the previous result stays.
                 if let Ok(Some(unknown)) = found.map(|found| unknown(&named, &found)) {
                     for group in unknown
                         .keys()
                         .filter(|group| !answer.unknown.contains_key(*group))
                     {
-                        eprintln!(
-                            "init: slurmctld does not know the group {group:?} that a partition allows"
-                        );
+                        eprintln!("init: group {group:?}, which a partition allows, was not found");
                     }
                     answer.unknown = unknown;
                 }
@@ -94,12 +93,12 @@ impl Groups {
         });
     }
 
-    /// Has the next look ask again.
+    /// Makes the next call of [`Self::look`] repeat the lookup.
     pub fn forget(&mut self) {
         self.asked = None;
     }
 
-    /// What is known.
+    /// Returns the latest result.
     pub fn report(&self) -> Report {
         let unknown = self.answer.lock().map(|answer| answer.unknown.clone());
         Report {
@@ -111,12 +110,12 @@ impl Groups {
 
 fn named(files: &Files) -> Named {
     let texts = files.texts();
-    let text = texts.get("slurm.conf").cloned().unwrap_or_default();
+    let text = texts.get(SLURM_CONF).cloned().unwrap_or_default();
     let (document, _) = syntax::read(File::Slurm, &text, &texts);
     partition_groups::named(&document)
 }
 
-/// What NSS has of these groups. The exit status is the reaping thread's to take, so only the words count.
+/// Returns the NSS entries of these groups. The reaping thread collects the exit status, so only the text is used.
 fn ask(named: &Named) -> std::io::Result<String> {
     let (output, input) = std::io::pipe()?;
     let mut command = Command::new(find("timeout"));
@@ -130,16 +129,16 @@ fn ask(named: &Named) -> std::io::Result<String> {
         .stdout(input)
         .stderr(Stdio::null())
         .spawn()?;
-    // It holds the pipe's other end, and reading would not end.
+    // The command has the other end of the pipe open, so reading would not end.
     drop(command);
     std::io::read_to_string(output)
 }
 
-/// The groups that are not in an answer; nothing where the answer is not whole.
+/// Returns the groups that are missing in the output, or `None` if the output is incomplete.
 fn unknown(named: &Named, answer: &str) -> Option<Named> {
     let lines: Vec<Vec<&str>> = answer.lines().map(|line| line.split(':').collect()).collect();
     let whole = lines.last().is_some_and(|line| line.first() == Some(&LAST));
-    // Slurm takes a number for a group, too.
+    // Slurm also accepts a GID.
     let is_found = |group: &str| {
         lines
             .iter()

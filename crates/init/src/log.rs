@@ -1,20 +1,19 @@
-//! What a daemon's log says about its configuration.
+//! Finds configuration errors in a daemon's log.
 
-/// How much of a line is looked at; the rest is only passed on.
+/// How much of a line is examined; the rest is only copied.
 const LONGEST: usize = 4096;
 
-/// How many errors are told along with the end that they led to.
+/// How many preceding errors are reported with a fatal error.
 const ERRORS: usize = 3;
 
-/// Something that matters to whoever started the daemon.
+/// A log line that `init` acts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
-    /// Why it ends, with the errors that came right before: `fatal: Unable to process configuration file` alone does not
-    /// help anybody.
+pub enum LogLine {
+    /// A fatal error with the errors right before it: `fatal: Unable to process configuration file` alone is no help.
     Fatal(String),
-    /// An error that it can live with, or not.
+    /// An error, which may or may not be fatal.
     Error(String),
-    /// It goes on with the configuration that it had.
+    /// The daemon continues with the configuration that it had.
     Resumed,
 }
 
@@ -26,9 +25,9 @@ pub struct Log {
 }
 
 impl Log {
-    /// What the lines say that end in this piece.
-    pub fn read(&mut self, piece: &[u8]) -> Vec<Said> {
-        let mut said = Vec::new();
+    /// Returns the relevant lines that end in this piece.
+    pub fn read(&mut self, piece: &[u8]) -> Vec<LogLine> {
+        let mut lines = Vec::new();
         for &byte in piece {
             if byte != b'\n' {
                 if self.line.len() < LONGEST {
@@ -37,28 +36,28 @@ impl Log {
                 continue;
             }
             let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
-            said.extend(self.understand(&line));
+            lines.extend(self.relevant(&line));
         }
-        said
+        lines
     }
 
-    fn understand(&mut self, line: &str) -> Option<Said> {
+    fn relevant(&mut self, line: &str) -> Option<LogLine> {
         let text = message(line);
         if text.starts_with("error: ") {
             self.errors.push(text.to_owned());
-            return Some(Said::Error(text.to_owned()));
+            return Some(LogLine::Error(text.to_owned()));
         }
         let errors = std::mem::take(&mut self.errors);
         if text.starts_with("fatal: ") {
             let last = errors.into_iter().rev().take(ERRORS).rev();
             let whole: Vec<String> = [text.to_owned()].into_iter().chain(last).collect();
-            return Some(Said::Fatal(whole.join("; ")));
+            return Some(LogLine::Fatal(whole.join("; ")));
         }
-        (text == "Resuming operation, reconfigure failed.").then_some(Said::Resumed)
+        (text == "Resuming operation, reconfigure failed.").then_some(LogLine::Resumed)
     }
 }
 
-/// A line without what is before its message: times and thread names in brackets, and the daemon's name.
+/// Returns the message of a line, without times and thread names in brackets and without the daemon's name.
 fn message(mut line: &str) -> &str {
     line = line.trim();
     while let Some((_, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn read(text: &str) -> Vec<Said> {
+    fn read(text: &str) -> Vec<LogLine> {
         Log::default().read(text.as_bytes())
     }
 
@@ -80,31 +79,35 @@ mod tests {
     #[case::with_a_time("[2026-11-15T18:16:29.146] fatal: Invalid node names in partition x\n")]
     #[case::with_a_name("slurmctld: fatal: Invalid node names in partition x\n")]
     #[case::with_a_thread("[2026-11-15T18:16:29.146] [12 main] fatal: Invalid node names in partition x\r\n")]
-    fn knows_an_end(#[case] text: &str) {
+    fn a_fatal_error_is_recognized(#[case] text: &str) {
         assert_eq!(
             read(text),
-            [Said::Fatal("fatal: Invalid node names in partition x".to_owned())]
+            [LogLine::Fatal(
+                "fatal: Invalid node names in partition x".to_owned()
+            )]
         );
     }
 
     #[test]
-    fn tells_what_led_to_the_end() {
-        let said = read(
+    fn a_fatal_error_includes_the_errors_before_it() {
+        let lines = read(
             "[t] error: Configured MailProg is invalid\n[t] slurmctld started\n[t] error: Parsing error at unrecognized key: X\n\
              [t] error: Parse error in file slurm.conf line 9\n[t] fatal: Unable to process configuration file\n",
         );
         let expected = "fatal: Unable to process configuration file; error: Parsing error at unrecognized key: X; \
                         error: Parse error in file slurm.conf line 9";
-        assert_eq!(said.last(), Some(&Said::Fatal(expected.to_owned())));
+        assert_eq!(lines.last(), Some(&LogLine::Fatal(expected.to_owned())));
     }
 
     #[test]
-    fn tells_only_the_last_errors() {
+    fn only_the_last_errors_are_included() {
         let errors: Vec<String> = (0..9).map(|n| format!("error: {n}\n")).collect();
-        let said = read(&format!("{}fatal: x\n", errors.concat()));
+        let lines = read(&format!("{}fatal: x\n", errors.concat()));
         assert_eq!(
-            said.last(),
-            Some(&Said::Fatal("fatal: x; error: 6; error: 7; error: 8".to_owned()))
+            lines.last(),
+            Some(&LogLine::Fatal(
+                "fatal: x; error: 6; error: 7; error: 8".to_owned()
+            ))
         );
     }
 
@@ -113,15 +116,15 @@ mod tests {
     #[case::a_quote("[t] job says: Resuming operation, reconfigure failed.\n")]
     #[case::no_end_yet("[t] fatal: x")]
     #[case::empty("\n[]\n[\n")]
-    fn is_not_taken_in(#[case] text: &str) {
+    fn similar_lines_are_ignored(#[case] text: &str) {
         assert_eq!(read(text), []);
     }
 
     #[test]
-    fn knows_that_the_daemon_goes_on() {
+    fn a_rejected_reconfiguration_is_recognized() {
         assert_eq!(
             read("[t] Resuming operation, reconfigure failed.\n"),
-            [Said::Resumed]
+            [LogLine::Resumed]
         );
     }
 
@@ -133,8 +136,8 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(log.read(&[b'x'; 1000]), []);
         }
-        let said = log.read(b"\nerror: y\n");
-        assert!(matches!(said.first(), Some(Said::Fatal(text)) if text.len() < LONGEST));
-        assert_eq!(said.last(), Some(&Said::Error("error: y".to_owned())));
+        let lines = log.read(b"\nerror: y\n");
+        assert!(matches!(lines.first(), Some(LogLine::Fatal(text)) if text.len() < LONGEST));
+        assert_eq!(lines.last(), Some(&LogLine::Error("error: y".to_owned())));
     }
 }

@@ -1,14 +1,16 @@
 //! The first process of the Slurm images: a service manager for one daemon.
 //!
-//! `init slurmctld|slurmd|slurmdbd|slurmrestd|login ARGS…`, where ARGS are shell words in the form that every Slurm image
-//! takes (see [`words`]). It offers the notify socket that `--systemd` daemons speak to, follows them through
-//! hand-overs, reaps orphans, passes signals on, copies their log to standard output and ends with their status.
-//! For slurmctld it also carries configuration changes in (see [`transaction`]). `init pause` does nothing, as the
-//! first process of a pod's sandbox.
+//! `init slurmctld|slurmd|slurmdbd|slurmrestd|login ARGS…` (shell words, see [`shell_args`]) starts the daemon, offers
+//! the notify socket that `--systemd` daemons use, follows the daemon across hand-overs to a new process, reaps
+//! orphans, forwards signals, copies the log to standard output and exits with the daemon's status. For slurmctld it
+//! also applies configuration changes (see [`transaction`]). `init pause` only reaps orphans, as the first process of a
+//! pod sandbox. `init` must not run its arguments through a shell and must not call the Kubernetes API.
 
+mod database;
 mod failback;
 mod files;
 mod groups;
+mod live_files;
 mod log;
 mod login;
 mod notify;
@@ -30,17 +32,16 @@ mod users;
 
 use std::process::ExitCode;
 
-/// Where the pod mounts configuration and keys.
-const MOUNTED: &str = "/etc/slurm";
-/// Where the pod mounts users and groups that come from files.
-const EXTRA_USERS: &str = slurm_conf::sshd_config::EXTRA_USERS;
-/// Our own directory.
-const RUN: &str = "/run/init";
-/// Where daemons read what was mounted, with the owner and modes that they insist on.
-const RUN_CONF: &str = "/run/slurm-conf";
+use slurm_conf::container::dir;
 
-/// Slurm's own user in every image.
-const SLURM_USER: u32 = 401;
+/// Where the pod mounts configuration and keys.
+const MOUNTED: &str = dir::SLURM_ETC;
+/// Where the pod mounts users and groups from files.
+const EXTRA_USERS: &str = slurm_conf::sshd_config::EXTRA_USERS;
+/// The directory of `init` itself.
+const RUN: &str = "/run/init";
+/// Where daemons read copies of the mounted files, with the owner and modes that they require.
+const RUN_CONF: &str = "/run/slurm-conf";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Holds a pod's namespaces and reaps its orphans.
+/// Keeps the pod's namespaces alive and reaps orphans.
 fn pause() -> std::io::Result<i32> {
     use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGCHLD])?;

@@ -1,4 +1,4 @@
-//! The socket on which a daemon tells its service manager how it is doing (`sd_notify`).
+//! The notify socket (`sd_notify`), on which a daemon reports its state to its service manager.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
 
-/// What was said in one message.
+/// One notify message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// Who said it, according to the kernel.
+    /// The sender's process, according to the kernel.
     pub sender: Option<i32>,
-    /// The daemon is up, or has taken a new configuration.
+    /// The daemon has started, or has accepted a new configuration.
     pub ready: bool,
     /// The process that is the daemon from now on.
     pub main_pid: Option<i32>,
 }
 
 impl Message {
-    /// Reads the `NAME=value` lines of a message; what is not known is passed over.
+    /// Parses the `NAME=value` lines of a message and ignores unknown ones.
     fn parse(text: &str) -> Self {
         let mut message = Self::default();
         for line in text.lines() {
@@ -35,7 +35,7 @@ impl Message {
     }
 }
 
-/// The receiving end.
+/// The receiving socket.
 #[derive(Debug)]
 pub struct Socket {
     socket: UnixDatagram,
@@ -43,7 +43,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Makes the socket, in a directory that only its owner may enter.
+    /// Creates the socket in a directory that only its owner may enter.
     pub fn bind(directory: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
@@ -54,13 +54,13 @@ impl Socket {
         Ok(Self { socket, path })
     }
 
-    /// What goes into the daemon's `NOTIFY_SOCKET`.
+    /// Returns the value of the daemon's `NOTIFY_SOCKET`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits for the next message. A file descriptor that comes along is closed at once: that is how a daemon that
-    /// sent `BARRIER=1` learns that everything before it was received.
+    /// Waits for the next message. An attached file descriptor is closed immediately, which tells a daemon that sent
+    /// `BARRIER=1` that everything before it was received.
     pub fn receive(&self) -> io::Result<Message> {
         let mut buffer = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4), ScmCredentials(1))];

@@ -1,4 +1,4 @@
-//! One daemon that needs no more than a service manager.
+//! Daemons that need only a service manager: slurmdbd and slurmrestd.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,25 +7,26 @@ use rustix::process::Signal;
 
 use crate::files::Files;
 use crate::process::{Event, Manager, find};
-use crate::{MOUNTED, RUN_CONF, slurmctld};
+use crate::{MOUNTED, RUN_CONF, database, slurmctld};
 
-/// slurmdbd, which speaks to no service manager. Its files are copied, because it refuses a slurmdbd.conf that is not its
-/// own user's alone, and a mounted Secret never is.
+/// Runs slurmdbd, which sends no notify messages. Its files are copied, because it requires a slurmdbd.conf that only
+/// its own user owns and can read, and a mounted Secret never is.
 pub fn slurmdbd(args: &[String]) -> std::io::Result<i32> {
-    Files::read(Path::new(MOUNTED))?.write(Path::new(RUN_CONF))?;
+    let files = Files::read(Path::new(MOUNTED))?;
+    files.write(Path::new(RUN_CONF))?;
+    let mut manager = Manager::new(None)?;
+    if !database::await_tls(&mut manager, &files) {
+        return Ok(0);
+    }
     let args: Vec<String> = ["-D".to_owned()]
         .into_iter()
         .chain(args.iter().cloned())
         .collect();
-    run(
-        Manager::new(None)?,
-        &find("slurmdbd"),
-        &args,
-        &slurmctld::environment(),
-    )
+    run(manager, &find("slurmdbd"), &args, &slurmctld::environment())
 }
 
-/// slurmrestd. It notifies nobody, its pod has nothing writable, and SIGTERM would kill it.
+/// Runs slurmrestd, which sends no notify messages. Its pod has no writable directory. It is stopped by SIGINT, because
+/// SIGTERM would kill it.
 pub fn slurmrestd(args: &[String]) -> std::io::Result<i32> {
     run(
         Manager::new(None)?.stopped_by(Signal::INT),

@@ -1,8 +1,8 @@
-//! Starting a daemon, following it through hand-overs, and learning how it ends.
+//! Starts a daemon, tracks it across hand-overs to a new process, and collects its exit status.
 //!
-//! Children are started and reaped in one and the same thread, so that no status is taken from whoever waits for it.
-//! Signals, messages and log lines come from threads of their own over one channel. A daemon that hands over waits until
-//! its message was received (the barrier) before it ends, so when its end is known, the message is in the channel.
+//! One thread starts and reaps all children, so that no other thread takes an exit status. Other threads send signals,
+//! notify messages and log lines over one channel. A daemon that hands over waits until its message was received (the
+//! barrier) before it exits, so the message is in the channel before the exit is seen.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, PipeReader, Read, Write};
@@ -17,38 +17,38 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, test_kill_process,
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::log::{Log, Said};
+use crate::log::{Log, LogLine};
 use crate::notify::{Message, Socket};
 use crate::service::Service;
 
-/// What happens to a daemon and its manager.
+/// An event of a daemon or its manager.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The container is to stop.
+    /// The container must stop.
     Stop,
-    /// Somebody asked for the configuration to be read again.
+    /// A reload of the configuration was requested (SIGHUP).
     Reload,
-    /// The daemon is up, or has handed over to a new process.
+    /// The daemon has started, or has handed over to a new process.
     Ready,
-    /// The daemon goes on with the configuration that it had.
+    /// The daemon continues with the configuration that it had.
     Resumed,
     /// The daemon ended with this status.
     Ended(i32),
 }
 
-/// What threads tell.
+/// A message from one of the threads.
 #[derive(Debug)]
 enum Incoming {
     Signal(i32),
     Notify(Message),
-    Said(Said),
+    LogLine(LogLine),
     LogEnded,
 }
 
-/// How long the last words of a daemon may take. Its children keep the pipe open, so there may be no end to it.
+/// How long to wait for a daemon's last log lines. Its children may keep the pipe open, so there may be no end of file.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The daemon, what runs beside it, and a source of events about them.
+/// The daemon and its sidecar programs, and a source of events about them.
 #[derive(Debug)]
 pub struct Manager {
     incoming: Receiver<Incoming>,
@@ -59,15 +59,15 @@ pub struct Manager {
     fatal: Option<String>,
     error: Option<String>,
     beside: Vec<Service>,
-    /// What the daemon understands as a request to end.
+    /// The signal that makes the daemon exit gracefully.
     stop_signal: Signal,
     stopping: bool,
 }
 
 impl Manager {
-    /// Takes over signals, and offers a notify socket in `directory` to a daemon that speaks to one.
+    /// Installs signal handlers and, if a `directory` is given, creates a notify socket in it for the daemon.
     pub fn new(directory: Option<&Path>) -> std::io::Result<Self> {
-        // In a pod with a shared process namespace we are not the first process, but orphans are still ours to reap.
+        // In a pod with a shared process namespace we are not the first process, but must still reap orphans.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let (sender, incoming) = channel();
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
@@ -97,14 +97,14 @@ impl Manager {
         })
     }
 
-    /// For a daemon that ends gracefully only by this signal.
+    /// Sets the signal that makes the daemon exit gracefully; the default is SIGTERM.
     #[must_use]
     pub fn stopped_by(mut self, signal: Signal) -> Self {
         self.stop_signal = signal;
         self
     }
 
-    /// Starts a daemon whose lines go to our standard output.
+    /// Starts a daemon and copies its output to our standard output.
     pub fn start(
         &mut self,
         program: &Path,
@@ -112,7 +112,7 @@ impl Manager {
         environment: &[(String, String)],
     ) -> std::io::Result<()> {
         self.forget_reasons();
-        // One pipe for both, so that lines stay whole and in order.
+        // One pipe for both streams, so that lines stay complete and in order.
         let (output, input) = std::io::pipe()?;
         let mut command = Command::new(program);
         command
@@ -131,12 +131,12 @@ impl Manager {
         Ok(())
     }
 
-    /// Adds a program that is kept running beside the daemon.
+    /// Adds a sidecar program that is kept running.
     pub fn add_beside(&mut self, service: Service) {
         self.beside.push(service);
     }
 
-    /// Asks the daemon and what runs beside it to end.
+    /// Asks the daemon and the sidecar programs to exit.
     pub fn stop(&mut self) {
         self.stopping = true;
         self.signal(self.stop_signal);
@@ -145,7 +145,7 @@ impl Manager {
         }
     }
 
-    /// Asks one of those that run beside the daemon to end.
+    /// Asks one sidecar program to exit.
     pub fn stop_beside(&mut self, name: &str) {
         let service = self.beside.iter_mut().find(|service| service.name() == name);
         if let Some(pid) = service.and_then(Service::stop) {
@@ -153,7 +153,7 @@ impl Manager {
         }
     }
 
-    /// Whether there are children besides the daemon and what runs beside it, as far as the kernel tells.
+    /// Reports whether the kernel lists children other than the daemon and the sidecar programs.
     pub fn has_orphans(&self) -> bool {
         let known: Vec<i32> = self
             .beside
@@ -164,7 +164,7 @@ impl Manager {
         children().iter().any(|child| !known.contains(child))
     }
 
-    /// The daemon's process.
+    /// Returns the daemon's process ID, if it runs.
     pub fn main(&self) -> Option<i32> {
         self.main
     }
@@ -176,18 +176,18 @@ impl Manager {
         }
     }
 
-    /// Why the daemon ended, or could not hand over, in its own words.
+    /// Returns the daemon's log message about why it exited or could not hand over.
     pub fn reason(&self) -> Option<&str> {
         self.fatal.as_deref().or(self.error.as_deref())
     }
 
-    /// Forgets what was said before, so that an old reason is not taken for a new one.
+    /// Clears earlier reasons, so that an old one is not reported for a new failure.
     pub fn forget_reasons(&mut self) {
         self.fatal = None;
         self.error = None;
     }
 
-    /// The next event, if one comes within `limit`.
+    /// Returns the next event, if one arrives within `limit`.
     pub fn next(&mut self, limit: Duration) -> Option<Event> {
         let until = Instant::now() + limit;
         loop {
@@ -216,12 +216,12 @@ impl Manager {
             Incoming::Signal(SIGCHLD) => self.reap(),
             Incoming::Signal(SIGHUP) => self.events.push_back(Event::Reload),
             Incoming::Signal(_) => self.events.push_back(Event::Stop),
-            // Only the daemon itself may say who takes over from it. Jobs run beside slurmd, as root too.
+            // Only the daemon itself may name its successor. Jobs run next to slurmd, some as root.
             Incoming::Notify(message) if message.sender == self.main => self.follow(&message),
             Incoming::Notify(message) if message.main_pid.is_some() => {
-                eprintln!("init: passed over, for it is not the daemon's word: {message:?}");
+                eprintln!("init: ignored a notify message that did not come from the daemon: {message:?}");
             }
-            Incoming::Said(said) => self.hear(said),
+            Incoming::LogLine(line) => self.handle_log_line(line),
             Incoming::Notify(_) | Incoming::LogEnded => {}
         }
     }
@@ -229,11 +229,11 @@ impl Manager {
     fn follow(&mut self, message: &Message) {
         if let Some(pid) = message.main_pid {
             self.main = Some(pid);
-            // A stop may have reached the old process when it could not heed it any more.
+            // The stop signal may have reached the old process too late.
             if self.stopping {
                 self.signal(self.stop_signal);
             }
-            // It may even have been reaped, as a stranger.
+            // The new process may already have been reaped as an orphan.
             if !exists(pid) {
                 self.main = None;
                 self.events.push_back(Event::Ended(1));
@@ -244,11 +244,11 @@ impl Manager {
         }
     }
 
-    fn hear(&mut self, said: Said) {
-        match said {
-            Said::Fatal(text) => self.fatal = Some(text),
-            Said::Error(text) => self.error = Some(text),
-            Said::Resumed => self.events.push_back(Event::Resumed),
+    fn handle_log_line(&mut self, line: LogLine) {
+        match line {
+            LogLine::Fatal(text) => self.fatal = Some(text),
+            LogLine::Error(text) => self.error = Some(text),
+            LogLine::Resumed => self.events.push_back(Event::Resumed),
         }
     }
 
@@ -265,11 +265,11 @@ impl Manager {
     }
 
     fn account_for(&mut self, ended: &[(i32, i32)]) {
-        // The main process may be another already, and we have not heard of it yet.
+        // The daemon may already have handed over to another process, and the message is still in the channel.
         self.listen(Duration::ZERO);
         for &(pid, code) in ended {
             if Some(pid) == self.main {
-                // The reason comes by another way than the end, and may be behind.
+                // The reason comes from the log, which may arrive after the exit.
                 if code != 0 && !self.stopping && self.fatal.is_none() {
                     self.listen(LAST_WORDS);
                 }
@@ -284,7 +284,8 @@ impl Manager {
         }
     }
 
-    /// Hears what has been told, and for so long what is being told, up to a last word. Signals have to wait.
+    /// Handles the messages in the channel, and those that arrive within `limit` until a fatal error or the end of the
+    /// log. Signals are sent back to the channel for later.
     fn listen(&mut self, limit: Duration) {
         let until = Instant::now() + limit;
         let mut signals = Vec::new();
@@ -293,7 +294,7 @@ impl Manager {
             match self.incoming.recv_timeout(left) {
                 Ok(signal @ Incoming::Signal(_)) => signals.push(signal),
                 Ok(Incoming::LogEnded) if !limit.is_zero() => break,
-                Ok(told) => self.take(told),
+                Ok(incoming) => self.take(incoming),
                 Err(_) => break,
             }
             if !limit.is_zero() && self.fatal.is_some() {
@@ -335,14 +336,14 @@ fn receive(socket: &Socket, sender: &Sender<Incoming>) {
             Ok(message) => drop(sender.send(Incoming::Notify(message))),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                eprintln!("init: the notify socket is broken: {error}");
+                eprintln!("init: failed to read the notify socket: {error}");
                 return;
             }
         }
     }
 }
 
-/// Passes a daemon's output on and listens in. Whoever does not read our output stops the daemon, as anywhere.
+/// Copies a daemon's output and scans it. If the reader of our output blocks, so does the daemon, as with any pipe.
 fn copy(mut output: PipeReader, sender: &Sender<Incoming>) {
     let mut log = Log::default();
     let mut buffer = [0; 16 * 1024];
@@ -356,14 +357,14 @@ fn copy(mut output: PipeReader, sender: &Sender<Incoming>) {
         let mut stdout = std::io::stdout().lock();
         let _ = stdout.write_all(piece).and_then(|()| stdout.flush());
         drop(stdout);
-        for said in log.read(piece) {
-            let _ = sender.send(Incoming::Said(said));
+        for line in log.read(piece) {
+            let _ = sender.send(Incoming::LogLine(line));
         }
     }
     let _ = sender.send(Incoming::LogEnded);
 }
 
-/// The first of the usual places where a program is.
+/// Returns the path of a program in the usual directories, or only its name if it is in none of them.
 pub fn find(program: &str) -> PathBuf {
     [
         "/usr/sbin",

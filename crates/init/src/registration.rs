@@ -1,8 +1,8 @@
-//! A worker that slurmctld does not know registers again by itself.
+//! Registers a worker again when slurmctld does not know its node.
 //!
-//! slurmd registers when it starts, and slurmctld never asks a node that it does not know: after a slurmctld lost its state,
-//! or somebody deleted the node, the worker would stay idle for good. SIGHUP makes slurmd register anew. A worker with a
-//! job waits until that has ended, because slurmctld ends what it knows nothing of.
+//! slurmd registers when it starts, and slurmctld never contacts an unknown node: after slurmctld lost its state, or an
+//! administrator deleted the node, the worker would stay idle forever. SIGHUP makes slurmd register again. A worker that
+//! runs a job waits until the job ends, because slurmctld kills jobs that it does not know.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::process::find;
 
-/// How often slurmctld is asked, in seconds; 0 for never.
+/// The environment variable for the interval between checks in seconds; 0 disables them.
 const PERIOD: &str = "REGISTRATION_CHECK_SECONDS";
 const DEFAULT_PERIOD: u64 = 120;
-/// The node of a worker that is to go is deleted a moment before its pod, and must not come back in that moment.
+/// When a worker is removed, its node is deleted shortly before its pod, and must not register again in between.
 const GOING: Duration = Duration::from_secs(20);
 
-/// Looks after the registration of this pod's slurmd, started with these arguments, in a thread of its own.
+/// Starts a thread that checks the registration of this pod's slurmd, which was started with these arguments.
 pub fn look_after(args: &[String]) {
     let period = std::env::var(PERIOD).ok().and_then(|text| text.parse().ok());
     let period = Duration::from_secs(period.unwrap_or(DEFAULT_PERIOD));
@@ -35,16 +35,16 @@ pub fn look_after(args: &[String]) {
             std::thread::sleep(GOING);
             if unknown(&node) && !has_jobs() {
                 eprintln!(
-                    "init: slurmctld does not know node {node}, and no job runs here: registering again"
+                    "init: slurmctld does not know node {node} and no job is running here: registering again"
                 );
-                // To ourselves, as anybody else who wants slurmd to read its configuration again.
+                // To ourselves, like any other request for slurmd to reread its configuration.
                 let _ = kill_process(getpid(), Signal::HUP);
             }
         }
     });
 }
 
-/// The node's name, as slurmd finds it.
+/// Returns the node's name, as slurmd determines it.
 fn node_name(args: &[String]) -> String {
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -57,7 +57,7 @@ fn node_name(args: &[String]) -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// What slurmctld says of the node. Its exit status is the reaping thread's to take, so only the words count.
+/// Returns slurmctld's text about the node. The reaping thread collects the exit status, so only the text is used.
 fn ask(node: &str) -> std::io::Result<String> {
     let (output, input) = std::io::pipe()?;
     let mut command = Command::new(find("scontrol"));
@@ -67,12 +67,12 @@ fn ask(node: &str) -> std::io::Result<String> {
         .stdout(input.try_clone()?)
         .stderr(input)
         .spawn()?;
-    // It holds the pipe's other end, and reading would not end.
+    // The command has the other end of the pipe open, so reading would not end.
     drop(command);
     std::io::read_to_string(output)
 }
 
-/// Only slurmctld itself can say so; that it cannot be reached says nothing.
+/// Reports whether slurmctld itself said that the node is unknown. A failed connection does not count.
 fn is_unknown(answer: &str) -> bool {
     let mut lines = answer.lines();
     lines.any(|line| line.starts_with("Node ") && line.trim_end().ends_with(" not found"))
@@ -88,7 +88,7 @@ fn has_jobs() -> bool {
     })
 }
 
-/// `slurmstepd infinity` holds the cgroup of all jobs, and is there without any.
+/// Recognizes `slurmstepd infinity`, which keeps the cgroup of all jobs and runs without any job.
 fn keeps_the_cgroup(command_line: &str) -> bool {
     command_line.split('\0').any(|word| word == "infinity")
 }

@@ -1,41 +1,43 @@
-//! What a slurmctld is among those of its cluster.
+//! The role of a slurmctld in its cluster: primary, stand-in or standby.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use slurm_conf::container::port;
+
 use crate::files::Files;
 
-/// How long an answer may take; the next look asks again.
+/// Timeout of a request; the next check asks again.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What a slurmctld that serves is.
+/// The role of a slurmctld that has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The first on the list, and in charge.
+    /// Active, and the first on the list.
     Primary,
-    /// In charge because those before it on the list have failed.
+    /// Active because those before it on the list have failed.
     StandIn,
-    /// It waits for the one in charge to fail.
+    /// Waits for the active slurmctld to fail.
     Standby,
 }
 
-/// Asks the slurmctld that runs with these files. Nothing is known while it starts, reconfigures or is too busy: it opens
-/// its port long before it has read its files, but answers only afterwards.
+/// Asks the slurmctld that runs with these files for its role. Returns `None` while it starts, reconfigures or is too
+/// busy: it opens its port long before it has read its files, but responds only afterwards.
 pub fn ask(conf: &Files) -> Option<Role> {
     let answer = get(port(conf), "/readyz").ok()?;
     let us = rustix::system::uname().nodename().to_string_lossy().into_owned();
     understand(&answer, &conf.parameters("SlurmctldHost"), &us)
 }
 
-/// Our place on a list of hosts.
+/// Returns our position in a list of hosts.
 pub fn place(hosts: &[String]) -> Option<usize> {
     let us = rustix::system::uname().nodename().to_string_lossy().into_owned();
     hosts.iter().position(|host| short(host) == short(&us))
 }
 
-/// slurmctld says that it is not ready both as a standby and in the middle of a reconfiguration, but one that is alone is
-/// never a standby.
+/// Derives the role from the response. slurmctld reports not ready both as a standby and during a reconfiguration; a
+/// single slurmctld is never a standby.
 fn understand(answer: &[u8], hosts: &[String], us: &str) -> Option<Role> {
     let code = answer.strip_prefix(b"HTTP/1.")?.get(2..5)?;
     let alone = hosts.len() < 2;
@@ -48,18 +50,18 @@ fn understand(answer: &[u8], hosts: &[String], us: &str) -> Option<Role> {
     }
 }
 
-/// A host's name without its domain, or its address in brackets.
+/// Returns a host's name without its domain and without the address in parentheses.
 fn short(host: &str) -> &str {
     host.split(['.', '(']).next().unwrap_or(host)
 }
 
-/// The first of the ports that slurmctld listens on.
+/// Returns the first port that slurmctld listens on.
 fn port(conf: &Files) -> u16 {
     let written = conf.parameters("SlurmctldPort").pop();
     let first = written
         .as_deref()
         .and_then(|ports| ports.split('-').next()?.parse().ok());
-    first.unwrap_or(6817)
+    first.unwrap_or(port::SLURMCTLD)
 }
 
 fn get(port: u16, path: &str) -> std::io::Result<Vec<u8>> {
@@ -67,7 +69,7 @@ fn get(port: u16, path: &str) -> std::io::Result<Vec<u8>> {
     let mut connection =
         connect(Ipv4Addr::LOCALHOST.into()).or_else(|_| connect(Ipv6Addr::LOCALHOST.into()))?;
     connection.set_read_timeout(Some(PATIENCE))?;
-    // In one piece: slurmctld does not put requests together.
+    // In a single write, because slurmctld does not reassemble requests.
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     connection.write_all(request.as_bytes())?;
     let mut answer = vec![0; 64];

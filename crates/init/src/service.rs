@@ -1,4 +1,4 @@
-//! Programs that run beside the daemon and are started again whenever they end.
+//! Sidecar programs that run next to the daemon and are restarted when they exit.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::find;
 
-/// How long a program stays down after it ended.
+/// How long to wait before a program is restarted.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// One program.
@@ -22,14 +22,14 @@ pub struct Service {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running(i32),
-    /// To be started then.
+    /// To be started at this time.
     Due(Instant),
-    /// Not to be started any more.
+    /// Not to be started again.
     Stopped,
 }
 
 impl Service {
-    /// A program by its name.
+    /// Creates a service for the program of this name.
     pub fn new(name: &'static str, args: impl IntoIterator<Item = String>) -> Self {
         Self {
             name,
@@ -39,19 +39,19 @@ impl Service {
         }
     }
 
-    /// Not as root. Only root can become somebody else.
+    /// Runs the program as this user, which only root can do.
     #[must_use]
     pub fn run_as(mut self, user: u32) -> Self {
         self.user = Some(user);
         self
     }
 
-    /// What it is called.
+    /// Returns the program's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its process, if it runs.
+    /// Returns its process ID, if it runs.
     pub fn pid(&self) -> Option<i32> {
         match self.state {
             State::Running(pid) => Some(pid),
@@ -59,7 +59,7 @@ impl Service {
         }
     }
 
-    /// When it has to be started, if it has to.
+    /// Returns when it must be started, if it must.
     pub fn due(&self) -> Option<Instant> {
         match self.state {
             State::Due(at) => Some(at),
@@ -67,7 +67,7 @@ impl Service {
         }
     }
 
-    /// Starts it if that is due.
+    /// Starts it if it is due.
     pub fn start_if_due(&mut self, now: Instant) {
         if self.due().is_none_or(|at| at > now) {
             return;
@@ -75,7 +75,7 @@ impl Service {
         self.state = match self.spawn() {
             Ok(pid) => State::Running(pid),
             Err(error) => {
-                eprintln!("init: cannot start {}: {error}", self.name);
+                eprintln!("init: failed to start {}: {error}", self.name);
                 State::Due(now + PAUSE)
             }
         };
@@ -90,17 +90,17 @@ impl Service {
         i32::try_from(command.spawn()?.id()).map_err(io::Error::other)
     }
 
-    /// A process has ended. Says whether it was this one's.
+    /// Schedules a restart if the process that ended was this program's. Returns whether it was.
     pub fn ended(&mut self, pid: i32, code: i32, now: Instant) -> bool {
         if self.pid() != Some(pid) {
             return false;
         }
-        println!("init: {} ended with status {code}, starting it again", self.name);
+        println!("init: {} exited with status {code}, restarting it", self.name);
         self.state = State::Due(now + PAUSE);
         true
     }
 
-    /// It is not started any more. Its process, if it runs, has to be ended by the caller.
+    /// Prevents further starts. Returns the process, if it runs, which the caller must stop.
     pub fn stop(&mut self) -> Option<i32> {
         let pid = self.pid();
         self.state = State::Stopped;

@@ -2,8 +2,8 @@
 //!
 //! The arguments of a Slurm container follow one convention for every image: they are pieces of a command line, quoted
 //! for a POSIX shell, with `$NAME` for values that are known only in the pod (`'Features=x Topology='"$TOPOLOGY"''`).
-//! They are put together and split here by the same quoting rules. Nothing is ever run or globbed, and a value that
-//! comes out of a variable is never split again.
+//! This module joins them and splits them by the same quoting rules. It never runs or globs anything, and never splits
+//! the value of a variable.
 
 /// Why a command line cannot be split.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +43,7 @@ pub fn split(args: &[String], variable: impl Fn(&str) -> Option<String>) -> Resu
             '$' => {
                 let mut value = String::new();
                 expand(&mut rest, &mut value, &variable);
-                // Nothing is no word, unless it is quoted.
+                // An empty value is a word only if it is quoted.
                 if !value.is_empty() {
                     word.get_or_insert_default().push_str(&value);
                 }
@@ -76,7 +76,7 @@ fn quoted(
     }
 }
 
-/// `$NAME` or `${NAME}`; an unset variable is nothing, and a lone `$` is itself.
+/// Expands `$NAME` or `${NAME}`. An unset variable is empty, and a lone `$` stays as it is.
 fn expand(rest: &mut Rest, word: &mut String, variable: &impl Fn(&str) -> Option<String>) {
     let braced = rest.peek() == Some(&'{');
     let mut ahead = rest.clone();

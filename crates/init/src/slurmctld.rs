@@ -1,12 +1,15 @@
-//! slurmctld: started as a service, with configuration changes carried in one at a time.
+//! Runs slurmctld and applies configuration changes one at a time.
 //!
-//! slurm.key is that of the container's start for as long as it runs: with another one the nodes would be cut off, and it
-//! is for the operator to say when that may be. The key of tokens is taken in as soon as it changes.
+//! slurm.key stays the one from the container's start: another key would cut off the nodes, so the operator decides when
+//! to change it. A changed jwt.key is applied immediately.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use slurm_conf::container::dir::SLURMCTLD_SPOOL;
+use slurm_conf::container::file::{JWT_KEY, SLURM_CONF, SLURM_KEY};
 
 use crate::failback::{Failback, Wait};
 use crate::files::{Files, Mounted};
@@ -14,26 +17,19 @@ use crate::groups::Groups;
 use crate::process::{Event, Manager, find};
 use crate::process_start::Moment;
 use crate::role::{self, Role};
-use crate::status::{Status, Told};
+use crate::status::{Status, StatusReport};
 use crate::store::Store;
 use crate::transaction::{Step, Transaction};
 use crate::users::Users;
 use crate::{EXTRA_USERS, MOUNTED, RUN, RUN_CONF};
 
-/// Where state directories are.
-const SPOOL: &str = "/var/spool/slurmctld";
-
-/// The key that tokens are signed with.
-const JWT_KEY: &str = "jwt.key";
-const SLURM_KEY: &str = "slurm.key";
-
-/// How often the mounted files are looked at.
+/// How often the mounted files are checked.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// After this long, a slurmctld that serves as before has not taken what it was asked to take.
+/// A slurmctld that is ready but has not taken a new configuration over after this long counts as having rejected it.
 const LATE: Duration = Duration::from_secs(30);
 
-/// A stop that slurmctld may have missed, because it was just giving up an attempt to reconfigure, is repeated.
+/// When to repeat a stop signal, which slurmctld may miss while it abandons a reconfiguration.
 const STOP_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs slurmctld to its end and returns its exit status.
@@ -47,11 +43,11 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
         }
     };
     let (files, keys) = files.split_keys();
-    let store = Store::of(&files, Path::new(SPOOL));
+    let store = Store::of(&files, Path::new(SLURMCTLD_SPOOL));
     let failback = Failback::of(&files);
     let (transaction, steps) = Transaction::begin(files, store.load());
     let mut users = Users::new(Path::new(EXTRA_USERS));
-    // slurmctld finds these when it starts.
+    // slurmctld reads the current users when it starts.
     users.changed();
     let mut daemon = Daemon {
         manager,
@@ -64,7 +60,8 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
         store,
         failback,
         status: Status::serve(),
-        // How it runs is for us to say.
+        version: version(),
+        // `--systemd` sets how it runs.
         args: args.iter().filter(|arg| *arg != "-D").cloned().collect(),
         installed: Files::default(),
         installed_at: Moment::now(),
@@ -77,18 +74,26 @@ pub fn run(args: &[String]) -> std::io::Result<i32> {
     daemon.run()
 }
 
-/// Whether a stand-in has handed back.
+/// The release of the installed slurmctld, which prints `slurm 26.05.1`. Empty if it does not tell.
+fn version() -> String {
+    let told = Command::new(find("slurmctld")).arg("-V").output();
+    let told = told.map(|output| output.stdout).unwrap_or_default();
+    let told = String::from_utf8_lossy(&told);
+    told.split_whitespace().last().unwrap_or_default().to_owned()
+}
+
+/// The result of a failback check.
 enum FailedBack {
     No,
     Yes(Vec<Step>),
-    /// The container was to stop meanwhile.
+    /// The container was asked to stop meanwhile.
     Stopped(i32),
 }
 
 struct Daemon {
     manager: Manager,
     mounted: Mounted,
-    /// Why the mounted files could not be read the last time.
+    /// The last read error of the mounted files, to log it only once.
     unreadable: String,
     keys: Files,
     users: Users,
@@ -97,8 +102,10 @@ struct Daemon {
     store: Store,
     failback: Option<Failback>,
     status: Status,
+    /// Slurm release of this slurmctld, such as `26.05.1`.
+    version: String,
     args: Vec<String>,
-    /// What slurmctld reads, since when, and when it was asked to.
+    /// The files that slurmctld reads, when they were written, and when it was asked to read them.
     installed: Files,
     installed_at: Moment,
     asked_at: Instant,
@@ -108,7 +115,8 @@ impl Daemon {
     fn run(&mut self) -> std::io::Result<i32> {
         let mut looked = Instant::now();
         loop {
-            self.status.set(Told {
+            self.status.set(StatusReport {
+                version: self.version.clone(),
                 main_pid: self.manager.main(),
                 jwt_key: self.jwt_key(),
                 groups: self.groups.report(),
@@ -122,7 +130,7 @@ impl Daemon {
                 }
                 Some(Event::Ready) => self.ready(),
                 Some(Event::Resumed) => {
-                    // A signal that came in this very moment would be lost on slurmctld.
+                    // slurmctld would lose a signal that arrives at this moment.
                     looked = Instant::now();
                     self.refused()
                 }
@@ -147,7 +155,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until nobody stands in for us; false when the container is to stop first.
+    /// Waits until no stand-in is active; returns false if the container must stop first.
     fn wait_for_turn(&mut self) -> bool {
         let mut waiting = Wait::default();
         while self
@@ -162,7 +170,7 @@ impl Daemon {
         true
     }
 
-    /// Ends slurmctld and starts it as a standby, if it stands in for one that has returned.
+    /// Stops slurmctld and starts it as a standby, if it is a stand-in for one that has returned.
     fn failback(&mut self) -> FailedBack {
         if self.transaction.is_trying()
             || !self.failback.as_ref().is_some_and(Failback::is_asked)
@@ -170,21 +178,21 @@ impl Daemon {
         {
             return FailedBack::No;
         }
-        println!("init: a slurmctld that comes first has returned: handing back");
+        println!("init: a preferred slurmctld is back: handing back control");
         match self.end(|manager| manager.signal(Signal::TERM)) {
             (code, true) => FailedBack::Stopped(code),
             (_, false) => FailedBack::Yes(self.transaction.again_as_standby()),
         }
     }
 
-    /// Whether slurmctld does the work of one that comes first.
+    /// Reports whether slurmctld is active in place of an earlier one on the list.
     fn stands_in(&self) -> bool {
         self.failback.as_ref().is_some_and(Failback::is_backup)
             && role::ask(&self.installed) == Some(Role::StandIn)
     }
 
-    /// Ends slurmctld: its status, and whether the container was to stop meanwhile. Whoever waits for its work is told when
-    /// everything is saved.
+    /// Stops slurmctld; returns its exit status and whether the container was asked to stop meanwhile. The slurmctld that
+    /// waits to take over is notified when the state is saved.
     fn end(&mut self, ask: fn(&mut Manager)) -> (i32, bool) {
         let at_work = self.stands_in();
         let waited_for = self.failback.as_ref().filter(|_| at_work);
@@ -206,11 +214,11 @@ impl Daemon {
         }
     }
 
-    /// slurmctld has handed over to a new process, or has started.
+    /// Handles that slurmctld has started or has handed over to a new process.
     fn ready(&mut self) -> Vec<Step> {
         let theirs = |pid| self.installed_at.is_after_start_of(pid);
         if self.transaction.is_trying() && self.manager.main().is_some_and(theirs) {
-            // Somebody else's `scontrol reconfigure` was quicker, and has read what was there before.
+            // Another `scontrol reconfigure` was faster and has read the old files.
             return vec![Step::Hangup];
         }
         self.transaction.taken();
@@ -218,11 +226,12 @@ impl Daemon {
     }
 
     fn refused(&mut self) -> Vec<Step> {
-        let silent = "slurmctld went on with the configuration that it had and did not say why";
+        let silent = "slurmctld kept its previous configuration and reported no error";
         self.transaction.refused(self.manager.reason().unwrap_or(silent))
     }
 
-    /// Sees what has changed: the mounted files, what slurmctld is, what the one in charge has accepted.
+    /// Checks for changes: of the mounted files, of slurmctld's role, and of the files that the active slurmctld
+    /// accepted.
     fn look(&mut self) -> Vec<Step> {
         match self.mounted.changed() {
             Ok(Some(files)) => {
@@ -235,7 +244,7 @@ impl Daemon {
         }
         let users_changed = self.users.changed();
         if users_changed {
-            println!("init: users or groups have changed");
+            println!("init: users or groups changed");
             self.transaction.users();
         }
         self.groups.look(&self.installed, users_changed);
@@ -258,21 +267,21 @@ impl Daemon {
         steps
     }
 
-    /// A key that has gone is no change: without any, nobody could come in.
+    /// Takes a changed jwt.key. Ignores a missing one: without a key nobody could authenticate.
     fn take_jwt_key(&mut self, key: Option<Vec<u8>>) {
         let Some(key) = key.filter(|key| !key.is_empty()) else {
             return;
         };
         let before = self.keys.take(JWT_KEY);
         if before.as_ref() != Some(&key) {
-            println!("init: {JWT_KEY} has changed");
+            println!("init: {JWT_KEY} changed");
             self.transaction.rekey();
         }
         self.keys.put(JWT_KEY, key);
     }
 
-    /// The key of tokens that slurmctld goes by, named under the slurm.key that it runs with; nothing while it is about to
-    /// take in another.
+    /// Returns a MAC of the jwt.key that slurmctld uses, keyed with the slurm.key that it runs with; empty while
+    /// slurmctld is about to read another jwt.key.
     fn jwt_key(&self) -> String {
         if self.transaction.is_rekeying() {
             return String::new();
@@ -282,7 +291,7 @@ impl Daemon {
 
     fn complain(&mut self, error: String) {
         if self.unreadable != error {
-            eprintln!("init: cannot read {MOUNTED}: {error}");
+            eprintln!("init: failed to read {MOUNTED}: {error}");
             self.unreadable = error;
         }
     }
@@ -295,7 +304,7 @@ impl Daemon {
                     if self.manager.main().is_none() {
                         return Err(error);
                     }
-                    // It runs with what it has in memory; that there is no room for a change is no reason to end it.
+                    // It continues with the configuration in memory: a failed write is no reason to stop it.
                     let why = format!("cannot write {RUN_CONF}: {error}");
                     eprintln!("init: {why}");
                     for step in self.transaction.refused(&why) {
@@ -335,7 +344,7 @@ impl Daemon {
     }
 }
 
-/// Where daemons find their files.
+/// Returns the environment variables that tell daemons where their files are.
 pub fn environment() -> Vec<(String, String)> {
-    vec![("SLURM_CONF".to_owned(), format!("{RUN_CONF}/slurm.conf"))]
+    vec![("SLURM_CONF".to_owned(), format!("{RUN_CONF}/{SLURM_CONF}"))]
 }

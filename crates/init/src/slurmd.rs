@@ -1,24 +1,27 @@
-//! slurmd: told how much of the machine belongs to the pod.
+//! Runs slurmd with the CPU and memory limits of the pod.
 
 use std::path::Path;
 use std::process::Command;
 
+use slurm_conf::container::{dir, env};
+
 use crate::process::{Manager, find};
-use crate::{RUN, plain_daemon, registration, sshd, sssd};
+use crate::{RUN, live_files, plain_daemon, registration, sshd, sssd};
 
 /// Runs slurmd to its end and returns its exit status.
 pub fn run(args: Vec<String>) -> std::io::Result<i32> {
-    // First of all: before it, signals are lost.
+    // Must come first, because earlier signals would be lost.
     let mut manager = Manager::new(Some(Path::new(RUN)))?;
+    live_files::link();
     let machine = Machine::ask();
     let mut args = with_reservations(args, machine.as_ref(), Pod::from_environment());
-    // How it runs is for us to say.
+    // `--systemd` below sets how it runs.
     args.retain(|arg| arg != "-D");
-    for directory in ["/var/spool/slurmd", "/run/slurm", "/var/log/slurm"] {
+    for directory in [dir::SLURMD_SPOOL, dir::SACKD_RUN, dir::LOG] {
         std::fs::create_dir_all(directory)?;
     }
-    // slurmd gives up if its run directory is not its own; Slurm's other daemons, and so the packages, use one of SlurmUser.
-    std::os::unix::fs::chown("/run/slurm", Some(0), Some(0))?;
+    // slurmd exits if it does not own its run directory. The packages give it to SlurmUser, for Slurm's other daemons.
+    std::os::unix::fs::chown(dir::SACKD_RUN, Some(0), Some(0))?;
     args.insert(0, "--systemd".to_owned());
     if let Some(sssd) = sssd::service()? {
         manager.add_beside(sssd);
@@ -30,7 +33,7 @@ pub fn run(args: Vec<String>) -> std::io::Result<i32> {
     plain_daemon::run(manager, &find("slurmd"), &args, &[])
 }
 
-/// The arguments with what Slurm must leave alone added to `--conf`.
+/// Returns the arguments with the reservations added to `--conf`.
 fn with_reservations(args: Vec<String>, machine: Option<&Machine>, pod: Pod) -> Vec<String> {
     let mut conf = String::new();
     let mut others = Vec::new();
@@ -42,7 +45,7 @@ fn with_reservations(args: Vec<String>, machine: Option<&Machine>, pod: Pod) -> 
             _ => others.push(arg),
         }
     }
-    // slurmd would take the word after an empty `Topology=` for its value.
+    // slurmd would use the word after an empty `Topology=` as its value.
     let mut words: Vec<String> = conf
         .split_whitespace()
         .filter(|word| !word.ends_with('='))
@@ -57,7 +60,7 @@ fn with_reservations(args: Vec<String>, machine: Option<&Machine>, pod: Pod) -> 
     others
 }
 
-/// What the pod may use; nothing where no limit is set.
+/// The limits of the pod; `None` where no limit is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pod {
     cpus: Option<u64>,
@@ -74,13 +77,13 @@ impl Pod {
                 .filter(|&number| number > 0)
         };
         Self {
-            cpus: number("POD_CPUS"),
-            memory_mib: number("POD_MEMORY"),
+            cpus: number(env::POD_CPUS),
+            memory_mib: number(env::POD_MEMORY),
         }
     }
 }
 
-/// What slurmd finds on the machine.
+/// The machine as slurmd detects it.
 #[derive(Debug, PartialEq, Eq)]
 struct Machine {
     cores: u64,
@@ -108,7 +111,8 @@ impl Machine {
     }
 }
 
-/// What Slurm must leave alone, because it belongs to others on the machine. What the user wrote stands.
+/// Returns the parameters that keep Slurm from using more of the machine than the pod may. Parameters that the user set
+/// take precedence.
 fn reservations(machine: &Machine, pod: Pod, conf: &str) -> Vec<String> {
     let written = |name: &str| {
         conf.split_whitespace().any(|word| {

@@ -1,4 +1,4 @@
-//! SSSD, beside the daemon that a pod is for: it looks users up in a directory.
+//! SSSD, running next to the pod's main daemon: looks up users in a directory service.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use slurm_conf::sssd_conf;
 use crate::process::find;
 use crate::service::Service;
 
-/// SSSD runs where this is mounted, and nowhere else.
+/// SSSD runs only if this file is mounted.
 const CONFIG: &str = "/etc/sssd/sssd.conf";
 
-/// Files that add to it.
+/// The directory of files that extend it.
 const CONF_D: &str = "/etc/sssd/conf.d";
 
-/// Where Debian and others have its providers.
+/// Directories of SSSD's providers on Debian and other distributions.
 const LIBRARIES: [&str; 3] = [
     "/usr/lib/x86_64-linux-gnu/sssd",
     "/usr/lib/aarch64-linux-gnu/sssd",
     "/usr/lib64/sssd",
 ];
 
-/// SSSD in the foreground, if its configuration is mounted. Without it nobody could log in, and jobs would run as users
-/// without a name, so what it cannot run with is an error.
+/// Returns SSSD in the foreground, if its configuration is mounted. Without SSSD users could not log in, and jobs would
+/// run as users without a name, so a configuration that SSSD cannot run with is an error.
 pub fn service() -> io::Result<Option<Service>> {
     let config = Path::new(CONFIG);
     if !config.exists() {
@@ -31,7 +31,7 @@ pub fn service() -> io::Result<Option<Service>> {
     let refused = |why: String| io::Error::other(format!("{CONFIG}: {why}"));
     if !find("sssd").exists() {
         return Err(refused(
-            "this image has no sssd: turn sssd.enabled off".to_owned(),
+            "this image has no sssd: set sssd.enabled to false".to_owned(),
         ));
     }
     let text = std::fs::read(config)?;
@@ -57,7 +57,8 @@ pub fn service() -> io::Result<Option<Service>> {
     )))
 }
 
-/// The files that SSSD reads there, in its order: those that end in `.conf` and are not hidden, by name.
+/// Returns the contents of the files that SSSD reads, in its order: those that end in `.conf` and are not hidden, by
+/// name.
 fn conf_d(folder: &Path) -> io::Result<Vec<Vec<u8>>> {
     if !folder.is_dir() {
         return Ok(Vec::new());

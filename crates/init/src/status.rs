@@ -1,11 +1,11 @@
 //! The status report of slurmctld's configuration, served to the operator: `GET /v1/status` on port 6816.
 //!
-//! Everybody in the cluster's network can read it, jobs included. It holds hashes of files that users can read anyway, groups
-//! that these files name, a name of the key of tokens that is keyed with slurm.key, and lines of slurmctld's log that tell
-//! what is wrong with a configuration; there is nothing to write.
+//! Any client on the cluster network can read it, including jobs. It contains hashes of files that users can read anyway,
+//! the groups that these files name, a MAC of jwt.key keyed with slurm.key, and slurmctld's log lines about configuration
+//! errors. The endpoint is read-only.
 //!
-//! Who connects and says nothing is cut off after [`PATIENCE`], and one address has only so many connections: a silent client
-//! keeps nobody else from asking.
+//! Idle connections are closed after [`PATIENCE`], and connections per address are limited, so that one client cannot block
+//! the others.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,49 +14,50 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use slurm_conf::container::port::INIT as PORT;
+
 use crate::groups;
 use crate::transaction::Report;
 
-/// Where the report is served.
-const PORT: u16 = 6816;
-
-/// How many connections are open at a time; further ones are closed at once.
+/// The limit of open connections; further ones are closed immediately.
 const CONNECTIONS: usize = 64;
 
-/// How many of them one address may have.
+/// The limit of open connections per address.
 const PER_ADDRESS: usize = 4;
 
-/// How long a connection may take to ask, and to read the answer.
+/// Timeout for reading a request, and for writing the response.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The largest request that is read.
+/// The size limit of a request.
 const LARGEST: usize = 8192;
 
-/// Stack of a thread that answers.
+/// Stack size of a connection's thread.
 const STACK: usize = 128 << 10;
 
-/// The report, and who serves it.
+/// The served report.
 #[derive(Debug, Default)]
 pub struct Status {
     body: Arc<Mutex<String>>,
-    told: Option<Told>,
+    report: Option<StatusReport>,
 }
 
-/// What is told.
+/// The content of the report.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct StatusReport {
+    /// Slurm release of slurmctld.
+    pub version: String,
     pub main_pid: Option<i32>,
-    /// The name of the key of tokens.
+    /// A MAC of jwt.key, keyed with slurm.key.
     pub jwt_key: String,
     pub groups: groups::Report,
     pub report: Report,
 }
 
-/// Who is connected, by address.
+/// The number of open connections by address.
 #[derive(Debug, Clone, Default)]
 struct Guests(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
 
-/// One who is connected; gone when dropped.
+/// An open connection; dropping it decreases the count.
 #[derive(Debug)]
 struct Guest {
     guests: Guests,
@@ -64,7 +65,7 @@ struct Guest {
 }
 
 impl Guests {
-    /// Lets one more in, unless there are too many.
+    /// Counts a new connection, unless there are too many.
     fn admit(&self, address: IpAddr) -> Option<Guest> {
         let mut counts = self.0.lock().ok()?;
         let own = counts.get(&address).copied().unwrap_or(0);
@@ -93,14 +94,14 @@ impl Drop for Guest {
 }
 
 impl Status {
-    /// Serving is a courtesy: a taken port must not keep slurmctld from running.
+    /// Starts serving. A port that is in use must not keep slurmctld from running, so the error is only logged.
     pub fn serve() -> Self {
         let status = Self::default();
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT))
             .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)));
         match listener {
             Ok(listener) => status.spawn(listener),
-            Err(error) => eprintln!("init: no status on port {PORT}: {error}"),
+            Err(error) => eprintln!("init: failed to serve the status on port {PORT}: {error}"),
         }
         status
     }
@@ -110,7 +111,7 @@ impl Status {
         thread::spawn(move || {
             loop {
                 let Ok((connection, peer)) = listener.accept() else {
-                    // Out of file descriptors, most likely.
+                    // Most likely there are no free file descriptors.
                     thread::sleep(PATIENCE);
                     continue;
                 };
@@ -122,27 +123,28 @@ impl Status {
                     drop(answer(connection, &body));
                     drop(guest);
                 };
-                // Without a thread the connection is closed.
+                // If no thread can be started, the connection is closed.
                 drop(thread::Builder::new().stack_size(STACK).spawn(serve));
             }
         });
     }
 
-    /// Sets what is told from now on.
-    pub fn set(&mut self, told: Told) {
-        if self.told.as_ref() == Some(&told) {
+    /// Sets the content of the report.
+    pub fn set(&mut self, report: StatusReport) {
+        if self.report.as_ref() == Some(&report) {
             return;
         }
-        let text = render(&told, &timestamp());
-        self.told = Some(told);
+        let text = render(&report, &timestamp());
+        self.report = Some(report);
         if let Ok(mut body) = self.body.lock() {
             *body = text;
         }
     }
 }
 
-fn render(told: &Told, at: &str) -> String {
-    let Told {
+fn render(status: &StatusReport, at: &str) -> String {
+    let StatusReport {
+        version,
         main_pid,
         jwt_key,
         groups: groups::Report { named, unknown },
@@ -154,9 +156,10 @@ fn render(told: &Told, at: &str) -> String {
                 verdict,
                 message,
             },
-    } = told;
+    } = status;
     serde_json::json!({
         "daemon": "slurmctld",
+        "version": version,
         "mainPid": main_pid,
         "jwtKeyMac": jwt_key,
         "groups": { "named": named, "unknown": unknown },
@@ -193,7 +196,7 @@ fn answer(mut connection: TcpStream, body: &Mutex<String>) -> std::io::Result<()
     connection.write_all((head + body).as_bytes())
 }
 
-/// Reads to the end of the request: whoever hangs up on unread bytes takes the answer back.
+/// Reads to the end of the request: closing a socket with unread bytes would reset it and lose the response.
 fn read_request(connection: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let begun = Instant::now();
     let mut request = Vec::new();
@@ -218,9 +221,10 @@ mod tests {
     use crate::transaction::Verdict;
     use std::net::SocketAddr;
 
-    fn told(main_pid: Option<i32>) -> Told {
+    fn report(main_pid: Option<i32>) -> StatusReport {
         let partitions = std::collections::BTreeSet::from(["p".to_owned()]);
-        Told {
+        StatusReport {
+            version: "26.05.1".to_owned(),
             main_pid,
             jwt_key: "k".to_owned(),
             groups: groups::Report {
@@ -239,8 +243,8 @@ mod tests {
 
     #[test]
     fn the_report_reads_like_this() {
-        let expected = r#"{"config":{"active":"a","at":"2026-11-15T12:00:00Z","candidate":"b","lastGood":"a","message":"fatal: \"x\"","verdict":"refused"},"daemon":"slurmctld","groups":{"named":2,"unknown":{"g":["p"]}},"jwtKeyMac":"k","mainPid":7}"#;
-        assert_eq!(render(&told(Some(7)), "2026-11-15T12:00:00Z"), expected);
+        let expected = r#"{"config":{"active":"a","at":"2026-11-15T12:00:00Z","candidate":"b","lastGood":"a","message":"fatal: \"x\"","verdict":"refused"},"daemon":"slurmctld","groups":{"named":2,"unknown":{"g":["p"]}},"jwtKeyMac":"k","mainPid":7,"version":"26.05.1"}"#;
+        assert_eq!(render(&report(Some(7)), "2026-11-15T12:00:00Z"), expected);
     }
 
     fn serve() -> (Status, SocketAddr) {
@@ -254,7 +258,7 @@ mod tests {
     fn ask(address: SocketAddr, pieces: &[&str]) -> String {
         let mut connection = TcpStream::connect(address).unwrap();
         connection.set_nodelay(true).unwrap();
-        // Far longer than an answer takes, and shorter than a queue of those who say nothing.
+        // Far longer than a response takes, and shorter than a queue of silent clients.
         connection.set_read_timeout(Some(PATIENCE * 5)).unwrap();
         for piece in pieces {
             connection.write_all(piece.as_bytes()).unwrap();
@@ -270,7 +274,7 @@ mod tests {
         let (mut status, address) = serve();
         let request = "GET /v1/status HTTP/1.1\r\n\r\n";
         assert!(ask(address, &[request]).starts_with("HTTP/1.1 503 "));
-        status.set(told(Some(7)));
+        status.set(report(Some(7)));
         assert!(ask(address, &[request]).contains("\"mainPid\":7"));
         assert!(
             ask(address, &["GET /v1/st", "atus HTTP/1.1\r\nHost: x\r\n", "\r\n"])
@@ -278,7 +282,7 @@ mod tests {
         );
         assert!(ask(address, &["GET / HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 404 "));
         assert!(ask(address, &["POST /v1/status HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 404 "));
-        status.set(told(Some(8)));
+        status.set(report(Some(8)));
         assert!(ask(address, &[request]).contains("\"mainPid\":8"));
     }
 
@@ -294,8 +298,8 @@ mod tests {
     #[test]
     fn clients_that_say_nothing_hold_up_nobody() {
         let (mut status, address) = serve();
-        status.set(told(None));
-        // As many as the kernel keeps for us, and they never stop.
+        status.set(report(None));
+        // A steady stream of connections, more than are accepted at a time.
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let silent = {
             let stop = Arc::clone(&stop);

@@ -1,7 +1,7 @@
-//! The last good files, beside slurmctld's own state: they outlive the pod, and standbys share them.
+//! The last good configuration, stored next to slurmctld's state: it outlives the pod and is shared with standbys.
 //!
-//! Below `<StateSaveLocation>/.keelson` there is a directory for a configuration, named by its hash, and a link
-//! `last-good` to it. The link is swapped in one go, so whoever reads sees one configuration or the other.
+//! `<StateSaveLocation>/.keelson` holds a directory per configuration, named by its hash, and a link `last-good` to one of
+//! them. The link is replaced atomically, so a reader sees either the old or the new configuration.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::files::Files;
 
-/// How long a failed attempt to keep files is left alone. Slurm runs meanwhile; only a later restart would be poorer.
+/// How long to wait after a failed attempt to store files. Slurm runs meanwhile; only a later restart lacks the
+/// fallback.
 const PAUSE: Duration = Duration::from_secs(30);
 
 const LINK: &str = "last-good";
 
-/// Where the last good files are.
+/// The store of the last good files.
 #[derive(Debug)]
 pub struct Store {
     directory: Option<PathBuf>,
@@ -24,8 +25,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store that belongs to a slurm.conf. `spool` is where state directories are: a configuration that is too broken
-    /// to say which one finds it there, if there is no doubt.
+    /// Returns the store for a slurm.conf. `spool` is the parent of state directories: if the configuration is too
+    /// broken to name one, the only one with a store is used.
     pub fn of(mounted: &Files, spool: &Path) -> Self {
         let written = mounted.parameters("StateSaveLocation").pop().map(PathBuf::from);
         Self {
@@ -36,20 +37,20 @@ impl Store {
         }
     }
 
-    /// The hash of the last good files.
+    /// Returns the hash of the last good files.
     pub fn hash(&self) -> Option<String> {
         let target = fs::read_link(self.directory.as_ref()?.join(LINK)).ok()?;
         Some(target.to_str()?.to_owned())
     }
 
-    /// The last good files, if they are whole.
+    /// Returns the last good files, if they match their hash.
     pub fn load(&self) -> Option<Files> {
         let hash = self.hash()?;
         let files = Files::read(&self.directory.as_ref()?.join(&hash)).ok()?;
         (files.hash() == hash).then_some(files)
     }
 
-    /// Keeps files as the last good ones; says whether that is done.
+    /// Stores files as the last good ones. Returns whether it succeeded.
     pub fn keep(&mut self, files: &Files) -> bool {
         let Some(directory) = &self.directory else {
             return false;
@@ -64,7 +65,7 @@ impl Store {
             }
             Err(error) => {
                 eprintln!(
-                    "init: cannot keep the configuration in {}: {error}",
+                    "init: failed to save the configuration in {}: {error}",
                     directory.display()
                 );
                 self.failed = Some(Instant::now());
@@ -74,7 +75,7 @@ impl Store {
     }
 }
 
-/// The only state directory that has a store.
+/// Returns the state directory that has a store, if there is exactly one.
 fn only_store(spool: &Path) -> Option<PathBuf> {
     let states = fs::read_dir(spool).ok()?.flatten().map(|entry| entry.path());
     let mut stores = states.filter(|state| state.join(".keelson").join(LINK).exists());
@@ -88,7 +89,7 @@ fn replace(directory: &Path, files: &Files) -> io::Result<()> {
     let _ = fs::remove_file(&link);
     symlink(&hash, &link)?;
     fs::rename(&link, directory.join(LINK))?;
-    // Not every file system can; then it is written when it is written.
+    // Not every file system supports this; then the write is merely later.
     let _ = fs::File::open(directory)?.sync_all();
     for entry in fs::read_dir(directory)?.flatten() {
         let name = entry.file_name();
@@ -120,7 +121,7 @@ mod tests {
             assert_eq!(store.hash(), Some(good.hash()));
             assert_eq!(store.load(), Some(good));
         }
-        // The link, and one configuration.
+        // The link and one configuration.
         assert_eq!(fs::read_dir(state.path().join(".keelson")).unwrap().count(), 2);
     }
 

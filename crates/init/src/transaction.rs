@@ -1,29 +1,29 @@
-//! What to do about a changed configuration: the decisions, without the doing.
+//! Decides what to do about a changed configuration, without doing it.
 //!
-//! A running slurmctld takes a new configuration whole or not at all: on SIGHUP a new process reads it and takes over, or
-//! gives up and the old one goes on. So a candidate is tried, and what was refused is taken away again, so that a restart
-//! never meets a file that does not work. What has worked is kept, for a start that fails with what is mounted.
+//! A running slurmctld applies a new configuration entirely or not at all: on SIGHUP a new process reads it and takes over,
+//! or exits and the old process continues. A candidate is therefore tried, and reverted if slurmctld rejects it, so that a
+//! restart never reads a broken file. A working configuration is saved, for a start that fails with the mounted files.
 //!
-//! Where there are several slurmctlds, only the one in charge tries. A standby reads new files without any such care and
-//! dies of a bad one, so it gets only what the one in charge has accepted. A standby that has taken over goes back to
-//! standing by when it refuses, and nobody is in charge any more; it does not if its process was in charge from the
-//! beginning. So it hands over with the files that it has before it gets to see new ones.
+//! With several slurmctlds, only the active one tries a candidate. A standby exits on a bad file, so it gets only files
+//! that the active slurmctld accepted. A standby that took over becomes a standby again when it rejects a configuration,
+//! which leaves no active slurmctld, unless its process was active from the start. It therefore first hands over to a new
+//! process with its current files, and only then tries new ones.
 
 use crate::files::Files;
 
-/// How the mounted files fared.
+/// The result for the mounted files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// They are in use.
     Applied,
-    /// They do not work.
+    /// They were rejected.
     Refused,
-    /// They are being tried, or wait for slurmctld to come up, or on a standby for the one in charge to accept them.
+    /// They are being tried, or wait for slurmctld to start, or, on a standby, for the active slurmctld to accept them.
     Pending,
 }
 
 impl Verdict {
-    /// The word in the status report.
+    /// Returns the word in the status report.
     pub fn word(self) -> &'static str {
         match self {
             Self::Applied => "applied",
@@ -33,57 +33,57 @@ impl Verdict {
     }
 }
 
-/// Something that is to be done.
+/// An action to take.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Put these files where the daemon reads them.
+    /// Write these files where the daemon reads them.
     Install(Files),
     /// Start the daemon.
     Start,
-    /// Ask the daemon to read its files again.
+    /// Ask the daemon to reread its files (SIGHUP).
     Hangup,
 }
 
-/// Where a change stands.
+/// The phase of a change.
 #[derive(Debug)]
 enum Phase {
-    /// The daemon was started with these files and does not serve yet.
+    /// The daemon was started with these files and is not ready yet.
     Starting { trying: Files, fallback: Option<Files> },
-    /// The daemon was asked to take the files that it has, and has not answered.
+    /// The daemon was asked to reread the files that it has, and has not responded.
     Rehearsing,
-    /// The daemon was asked to take these files, and has not answered.
+    /// The daemon was asked to read these files, and has not responded.
     Trying(Files),
-    /// Nothing is under way.
+    /// No change is in progress.
     Settled,
 }
 
-/// The state of one slurmctld's configuration. No keys are among the files.
+/// The state of one slurmctld's configuration. The files contain no keys.
 #[derive(Debug)]
 pub struct Transaction {
     phase: Phase,
     mounted: Files,
     active: Option<Files>,
-    /// What has worked here, when this slurmctld was in charge.
+    /// Files that worked here while this slurmctld was active.
     good: Option<Files>,
-    /// What is kept.
+    /// The files in the store.
     last_good: Option<Files>,
     verdict: Verdict,
     message: String,
-    /// The daemon's process can refuse and stay in charge.
+    /// The process of a stand-in was active from its start, so it stays active when it rejects files.
     rehearsed: bool,
-    /// The daemon has not read its keys since they changed.
+    /// The keys changed and the daemon has not reread them.
     rekeyed: bool,
-    /// The daemon has not looked its users up since they changed.
+    /// The users changed and the daemon has not looked them up again.
     users_changed: bool,
-    /// What the daemon is asked to take has other users with it, and whether they are the only change.
+    /// Set while the daemon is asked to pick up changed users; tells whether they are the only change.
     users_tried: Option<Alone>,
 }
 
-/// Whether users change with nothing else.
+/// Whether users are the only change.
 type Alone = bool;
 
 impl Transaction {
-    /// At the container's start: the mounted files first, the last good ones if those do not work.
+    /// Starts with the mounted files, and falls back to the last good ones if the mounted files do not work.
     pub fn begin(mounted: Files, last_good: Option<Files>) -> (Self, Vec<Step>) {
         let mut transaction = Self {
             phase: Phase::Settled,
@@ -127,7 +127,7 @@ impl Transaction {
         self.message.clear();
     }
 
-    /// Whether it has to be known what the daemon is now: in charge, or a standby.
+    /// Reports whether the caller must determine the daemon's role: active or standby.
     pub fn needs_role(&self) -> bool {
         match self.phase {
             Phase::Starting { .. } => true,
@@ -136,7 +136,7 @@ impl Transaction {
         }
     }
 
-    /// The mounted files are these now.
+    /// Sets the mounted files.
     pub fn mounted(&mut self, files: Files) {
         if files != self.mounted {
             self.mounted = files;
@@ -145,30 +145,30 @@ impl Transaction {
         }
     }
 
-    /// A key has changed that the daemon can take while it runs.
+    /// Records that a key has changed that the daemon can reread while it runs.
     pub fn rekey(&mut self) {
         self.rekeyed = true;
     }
 
-    /// Users or groups have changed. The daemon keeps the members of groups in memory until it reads its files again.
+    /// Records that users or groups have changed. The daemon caches the members of groups until it rereads its files.
     pub fn users(&mut self) {
         self.users_changed = true;
     }
 
-    /// Whether the daemon still goes by an older key.
+    /// Reports whether the daemon may still use an older key.
     pub fn is_rekeying(&self) -> bool {
         let other_users_alone = self.users_tried == Some(true);
         self.rekeyed || (matches!(self.phase, Phase::Trying(_)) && !other_users_alone)
     }
 
-    /// Somebody asks to try once more what was refused.
+    /// Makes rejected files pending again.
     pub fn again(&mut self) {
         if self.verdict == Verdict::Refused {
             self.verdict = Verdict::Pending;
         }
     }
 
-    /// The daemon serves, and is in charge.
+    /// Returns the next steps for an active daemon.
     pub fn in_charge(&mut self) -> Vec<Step> {
         self.settle_in_charge();
         if !self.is_due() {
@@ -180,7 +180,8 @@ impl Transaction {
         vec![Step::Install(self.mounted.clone()), Step::Hangup]
     }
 
-    /// slurmctld reads keys and looks users up when it reads its files, so it is asked to take in those that it has.
+    /// Makes slurmctld reread its current files if keys or users have changed, because only then does it read keys and
+    /// look up users.
     fn read_again(&mut self) -> Vec<Step> {
         let wanted = (self.rekeyed || self.users_changed) && !self.is_trying();
         let Some(active) = self.active.clone().filter(|_| wanted) else {
@@ -196,7 +197,7 @@ impl Transaction {
         self.users_tried = std::mem::take(&mut self.users_changed).then_some(alone);
     }
 
-    /// The daemon serves, and is in charge instead of another.
+    /// Returns the next steps for a daemon that is active in place of another.
     pub fn standing_in(&mut self) -> Vec<Step> {
         self.settle_in_charge();
         if self.rehearsed || !self.is_due() {
@@ -213,14 +214,14 @@ impl Transaction {
         self.good = Some(trying.clone());
         self.active = Some(trying.clone());
         self.phase = Phase::Settled;
-        // A start may fail for reasons that are not in the files, a name that does not resolve yet for one. Now a second
-        // attempt costs nothing. What has a flaw does not get better.
+        // A start may fail for reasons outside the files, such as a name that does not resolve yet, and now a second
+        // attempt costs nothing. Files with a flaw would fail again.
         if self.mounted.flaw().is_none() {
             self.again();
         }
     }
 
-    /// Whether the mounted files have to be tried, which only the daemon can answer.
+    /// Reports whether the daemon must try the mounted files. Settles the verdict where that is not necessary.
     fn is_due(&mut self) -> bool {
         if !matches!(self.phase, Phase::Settled) || self.verdict != Verdict::Pending {
             return false;
@@ -233,7 +234,7 @@ impl Transaction {
         self.verdict == Verdict::Pending
     }
 
-    /// The daemon serves as a standby; the one in charge has accepted these files.
+    /// Returns the next steps for a standby; `accepted` are the files that the active slurmctld has accepted.
     pub fn standby(&mut self, accepted: Option<Files>) -> Vec<Step> {
         match &self.phase {
             Phase::Starting { trying, .. } => self.active = Some(trying.clone()),
@@ -241,7 +242,7 @@ impl Transaction {
             Phase::Rehearsing | Phase::Trying(_) => return Vec::new(),
         }
         self.phase = Phase::Settled;
-        // What is good is for another to say now.
+        // From now on the active slurmctld decides which files are good.
         self.good = None;
         let Some(accepted) = accepted else {
             return Vec::new();
@@ -261,12 +262,12 @@ impl Transaction {
         vec![Step::Install(accepted), Step::Hangup]
     }
 
-    /// The daemon has taken what it was asked to take.
+    /// Records that the daemon has accepted the files.
     pub fn taken(&mut self) {
         match std::mem::replace(&mut self.phase, Phase::Settled) {
             Phase::Rehearsing => self.rehearsed = true,
             Phase::Trying(files) => {
-                // The mounted files may have changed in the meantime; then they are next.
+                // The mounted files may have changed in the meantime; then they are tried next.
                 if files == self.mounted {
                     self.apply();
                 }
@@ -279,7 +280,7 @@ impl Transaction {
         }
     }
 
-    /// The daemon went on with what it had and said why.
+    /// Records that the daemon rejected the files and why; returns the steps that restore its current files.
     pub fn refused(&mut self, why: &str) -> Vec<Step> {
         match std::mem::replace(&mut self.phase, Phase::Settled) {
             Phase::Rehearsing => self.refuse(why),
@@ -288,7 +289,7 @@ impl Transaction {
                     self.refuse(why);
                 }
                 self.rehearsed = false;
-                // The users are not at fault for files that do not work: they are next, with those that do.
+                // The users did not cause the rejection: they are tried again, with files that work.
                 if self.users_tried.take().is_some() && self.active.as_ref() != Some(&files) {
                     self.users_changed = true;
                 }
@@ -301,7 +302,7 @@ impl Transaction {
         self.active.clone().map(Step::Install).into_iter().collect()
     }
 
-    /// The daemon ended. Without an answer there is nothing left to try.
+    /// Returns the steps after the daemon exited, or `None` if there is no fallback.
     pub fn ended(&mut self, why: &str) -> Option<Vec<Step>> {
         let Phase::Starting { fallback, .. } = &mut self.phase else {
             return None;
@@ -311,7 +312,8 @@ impl Transaction {
         Some(self.start(good, None))
     }
 
-    /// The daemon was ended on purpose, to start anew as a standby with what it has.
+    /// Returns the steps that start the daemon again as a standby with its current files, after it was stopped for
+    /// this.
     pub fn again_as_standby(&mut self) -> Vec<Step> {
         let files = self.active.clone().unwrap_or_else(|| self.mounted.clone());
         self.rehearsed = false;
@@ -321,24 +323,24 @@ impl Transaction {
         self.start(files, None)
     }
 
-    /// Whether an answer is awaited.
+    /// Reports whether the daemon was asked to read files and has not responded.
     pub fn is_trying(&self) -> bool {
         matches!(self.phase, Phase::Rehearsing | Phase::Trying(_))
     }
 
-    /// What is good but not kept yet.
+    /// Returns the good files that are not in the store yet.
     pub fn to_keep(&self) -> Option<&Files> {
         self.good
             .as_ref()
             .filter(|good| self.last_good.as_ref() != Some(good))
     }
 
-    /// What was to be kept is kept.
+    /// Records that [`Self::to_keep`] was stored.
     pub fn kept(&mut self) {
         self.last_good.clone_from(&self.good);
     }
 
-    /// The report for those who ask.
+    /// Returns the status report.
     pub fn report(&self) -> Report {
         let hash = |files: &Option<Files>| files.as_ref().map(Files::hash).unwrap_or_default();
         Report {
@@ -351,18 +353,18 @@ impl Transaction {
     }
 }
 
-/// What is told about the configuration.
+/// The status report of the configuration; files are given as hashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The mounted files.
     pub candidate: String,
-    /// What the daemon runs with.
+    /// The files that the daemon runs with.
     pub active: String,
-    /// What a restart could fall back to.
+    /// The files that a restart can fall back to.
     pub last_good: String,
-    /// How the candidate fared.
+    /// The result for the candidate.
     pub verdict: Verdict,
-    /// Why it was refused.
+    /// Why the candidate was rejected.
     pub message: String,
 }
 

@@ -1,24 +1,24 @@
-//! Users and groups from files, which the pod mounts and the kubelet changes while the daemon runs.
+//! Users and groups from mounted files, which the kubelet updates while the daemon runs.
 
 use std::io;
 use std::path::Path;
 
 use crate::files::{Files, Mounted};
 
-/// The files that slurmctld's lookups read. Keys of users, which lie beside them, are no business of its.
+/// The files that slurmctld's lookups read. The users' SSH keys next to them are irrelevant to slurmctld.
 const READ: [&str; 2] = ["passwd", "group"];
 
-/// A directory with such files, looked at again and again.
+/// A directory with such files, which is polled for changes.
 #[derive(Debug)]
 pub struct Users {
     mounted: Mounted,
     seen: [Option<Vec<u8>>; 2],
-    /// Why it could not be read the last time.
+    /// The last read error, to log it only once.
     unreadable: String,
 }
 
 impl Users {
-    /// Not looked at yet.
+    /// Creates it without reading the directory.
     pub fn new(directory: &Path) -> Self {
         Self {
             mounted: Mounted::new(directory),
@@ -27,7 +27,8 @@ impl Users {
         }
     }
 
-    /// Whether users or groups are others than at the last look. What cannot be read is no change: it would be one to nobody.
+    /// Reports whether users or groups have changed since the last call. Files that cannot be read do not count as a
+    /// change, which would remove all users.
     pub fn changed(&mut self) -> bool {
         let mut files = match self.mounted.changed() {
             Ok(Some(files)) => files,
@@ -45,9 +46,9 @@ impl Users {
 
     fn complain(&mut self, error: &io::Error) {
         let text = error.to_string();
-        // An image without the directory has no such users.
+        // Without the directory the image has no such users.
         if error.kind() != io::ErrorKind::NotFound && self.unreadable != text {
-            eprintln!("init: cannot read users: {text}");
+            eprintln!("init: failed to read users: {text}");
             self.unreadable = text;
         }
     }

@@ -43,7 +43,7 @@ fn keys_are_neither_hashed_nor_kept() {
     assert_eq!(all.split_keys(), (plain, keys));
 }
 
-/// Whoever computes the hash elsewhere can check themselves against this.
+/// A reference value for other implementations of the hash.
 #[test]
 fn the_hash_is_this() {
     let files = files(&[
@@ -75,9 +75,12 @@ fn the_hash_knows_where_a_file_ends() {
 #[case::another("XStateSaveLocation=/a", &[])]
 #[case::twice("StateSaveLocation=/a\nStateSaveLocation=/b", &["/a", "/b"])]
 #[case::empty("StateSaveLocation=", &[])]
+#[case::after_a_broken_line("what is this\nStateSaveLocation=/a", &["/a"])]
+#[case::included("Include more.conf", &["/included"])]
 fn parameters_are_read_as_slurm_reads_them(#[case] text: &str, #[case] expected: &[&str]) {
     assert_eq!(
-        files(&[("slurm.conf", text)]).parameters("StateSaveLocation"),
+        files(&[("slurm.conf", text), ("more.conf", "StateSaveLocation=/included")])
+            .parameters("StateSaveLocation"),
         expected
     );
 }

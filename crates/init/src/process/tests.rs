@@ -25,8 +25,8 @@ fn notify(sender: i32, main_pid: i32) -> Incoming {
     })
 }
 
-fn said(text: &str) -> Incoming {
-    Incoming::Said(Said::Fatal(text.to_owned()))
+fn logged(text: &str) -> Incoming {
+    Incoming::LogLine(LogLine::Fatal(text.to_owned()))
 }
 
 const AT_ONCE: Duration = Duration::ZERO;
@@ -53,7 +53,7 @@ fn only_the_daemon_itself_says_who_takes_over() {
 #[test]
 fn a_hand_over_is_known_before_the_end_of_the_old_process() {
     let mut manager = manager();
-    // The signal is somebody else's, but by the time that it is heeded the old process is gone as well.
+    // The signal is for another child, but by the time it is handled the old process has exited as well.
     manager.sender.send(Incoming::Signal(SIGHUP)).unwrap();
     manager.sender.send(notify(100, us())).unwrap();
     manager.account_for(&[(99, 0), (100, 0)]);
@@ -117,7 +117,7 @@ fn the_last_words_are_waited_for_and_nothing_else_is_lost() {
     let sender = manager.sender.clone();
     let late = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
-        sender.send(said("fatal: why")).unwrap();
+        sender.send(logged("fatal: why")).unwrap();
     });
     manager.account_for(&[(100, 1)]);
     late.join().unwrap();
@@ -133,10 +133,10 @@ fn nobody_waits_for_words_when_the_log_has_ended() {
     let late = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
         sender
-            .send(Incoming::Said(Said::Error("error: x".to_owned())))
+            .send(Incoming::LogLine(LogLine::Error("error: x".to_owned())))
             .unwrap();
         sender.send(Incoming::LogEnded).unwrap();
-        sender.send(said("fatal: of the next one")).unwrap();
+        sender.send(logged("fatal: of the next one")).unwrap();
     });
     manager.account_for(&[(100, 1)]);
     late.join().unwrap();
@@ -146,11 +146,11 @@ fn nobody_waits_for_words_when_the_log_has_ended() {
 #[test]
 fn a_fatal_line_outweighs_later_errors_until_it_is_forgotten() {
     let mut manager = manager();
-    manager.take(said("fatal: why"));
-    manager.take(Incoming::Said(Said::Error("error: later".to_owned())));
+    manager.take(logged("fatal: why"));
+    manager.take(Incoming::LogLine(LogLine::Error("error: later".to_owned())));
     assert_eq!(manager.reason(), Some("fatal: why"));
     manager.forget_reasons();
     assert_eq!(manager.reason(), None);
-    manager.take(Incoming::Said(Said::Resumed));
+    manager.take(Incoming::LogLine(LogLine::Resumed));
     assert_eq!(manager.next(AT_ONCE), Some(Event::Resumed));
 }

@@ -29,8 +29,8 @@ fn trying(old: &str, new: &str) -> Transaction {
     transaction
 }
 
-/// Verdict, message, and what is active and kept.
-fn told(transaction: &Transaction) -> (Verdict, String, Option<Files>, Option<Files>) {
+/// Returns the verdict, the message, and the active and the last good files.
+fn state(transaction: &Transaction) -> (Verdict, String, Option<Files>, Option<Files>) {
     let report = transaction.report();
     assert_eq!(report.candidate, transaction.mounted.hash());
     let hash = |files: &Option<Files>| files.as_ref().map(Files::hash).unwrap_or_default();
@@ -48,7 +48,7 @@ fn told(transaction: &Transaction) -> (Verdict, String, Option<Files>, Option<Fi
 
 fn expect(transaction: &Transaction, verdict: Verdict, message: &str, active: &str, kept: &str) {
     assert_eq!(
-        told(transaction),
+        state(transaction),
         (verdict, message.to_owned(), Some(conf(active)), Some(conf(kept)))
     );
 }
@@ -130,7 +130,7 @@ fn files_with_a_flaw_are_never_tried() {
     assert_eq!(steps, start("1"));
     assert_eq!(transaction.in_charge(), []);
     expect(&transaction, Verdict::Refused, why, "1", "1");
-    // With nothing else to start with, slurmctld has the last word.
+    // Without a fallback, slurmctld decides itself.
     let (_, steps) = Transaction::begin(flawed.clone(), None);
     assert_eq!(steps, [Step::Install(flawed), Step::Start]);
 }
@@ -153,7 +153,7 @@ fn a_bad_change_is_taken_back_and_not_tried_again() {
     assert!(!transaction.needs_role());
     assert_eq!(transaction.in_charge(), []);
     expect(&transaction, Verdict::Refused, "fatal: bad", "1", "1");
-    // Taking the change back is all it needs.
+    // Reverting the change is enough.
     transaction.mounted(conf("1"));
     assert!(transaction.needs_role());
     assert_eq!(transaction.in_charge(), []);
@@ -214,7 +214,7 @@ fn answers_that_nobody_waits_for_change_nothing() {
     transaction.taken();
     assert_eq!(transaction.refused("fatal: not ours"), []);
     expect(&transaction, Verdict::Applied, "", "1", "1");
-    // slurmctld says that it is ready before it has read its partitions.
+    // slurmctld reports ready before it has read its partitions.
     let (mut transaction, _) = Transaction::begin(conf("bad"), Some(conf("1")));
     transaction.taken();
     assert_eq!(transaction.ended("fatal: no"), Some(start("1")));
@@ -229,7 +229,7 @@ fn a_standby_takes_only_what_was_accepted() {
     assert_eq!(transaction.standby(Some(conf("1"))), []);
     expect(&transaction, Verdict::Pending, "", "1", "1");
     assert_eq!(transaction.standby(Some(conf("2"))), try_out("2"));
-    // It answers nobody, so there is no answer to wait for.
+    // A standby sends no response, so there is none to wait for.
     assert!(!transaction.is_trying());
     expect(&transaction, Verdict::Applied, "", "2", "2");
     assert_eq!(transaction.to_keep(), None);
@@ -308,7 +308,7 @@ fn whoever_comes_to_be_in_charge_tries() {
     transaction.taken();
     assert_eq!(transaction.to_keep(), Some(&conf("2")));
     transaction.kept();
-    // Back in the second row it does not insist.
+    // As a standby again, it follows the accepted files.
     transaction.mounted(conf("3"));
     assert_eq!(transaction.standby(Some(conf("4"))), try_out("4"));
     assert_eq!(transaction.to_keep(), None);

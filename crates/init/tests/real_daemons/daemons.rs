@@ -1,4 +1,4 @@
-//! The other daemons.
+//! Tests of the other daemons.
 
 use std::thread;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::network::{eventually, with_slurm};
 use crate::pod::Pod;
 use crate::{conf, started};
 
-/// The only file that slurmd and sackd are given; the rest they get from slurmctld.
+/// Returns the only file that slurmd and sackd need; they get the rest from slurmctld.
 fn key() -> Mount {
     conf("").only("slurm.key")
 }
 
-/// A command of Slurm's on a controller.
+/// Runs a Slurm command on a controller.
 fn slurm(pod: &Pod, words: &[&str]) -> Result<String> {
     let words: Vec<&str> = ["SLURM_CONF=/run/slurm-conf/slurm.conf"]
         .iter()
@@ -60,7 +60,7 @@ fn slurmd_registers_runs_jobs_and_hands_over() -> Result<()> {
         })?;
         ensure!(w0.runs()? && runs()?, "the job did not survive it");
 
-        // Whoever can write to the socket is not therefore believed, root neither.
+        // Write access to the socket is not enough to be believed, not even for root.
         let forge = r#"use Socket; socket(S, PF_UNIX, SOCK_DGRAM, 0); $| = 1;
             send(S, "READY=1\nMAINPID=$$", 0, sockaddr_un("/run/init/notify")) or die $!"#;
         w0.run(&["perl", "-e", forge])?;
@@ -128,7 +128,7 @@ fn slurmdbd_serves_from_files_that_it_would_refuse_where_they_are_mounted() -> R
             Ok(clusters == "test|10.78.0.10\n")
         })?;
         assert_eq!(db.stop()?, 0);
-        // The first process of a sandbox reaps what others leave behind, and stops when it is told.
+        // The first process of a sandbox reaps orphans, and stops on request.
         maria.run(&["sh", "-c", "sh -c 'exit 3' & exec true"])?;
         eventually("there is no zombie", || {
             Ok(!maria.run(&["ps", "-eo", "state"])?.contains('Z'))
@@ -187,7 +187,7 @@ fn login_keeps_sackd_running_as_slurms_user() -> Result<()> {
         slurm(&c0, &["scontrol", "reconfigure"])?;
         eventually("and after a reconfiguration", || answers(&login))?;
 
-        // Somebody's session, which sshd has left to the first process. It may go on, with sackd, until the pod's time is up.
+        // A user's session, inherited from sshd. It may continue, with sackd, until the pod's grace period ends.
         login.run(&["sh", "-c", "exec >/dev/null 2>&1; setsid sleep 600 &"])?;
         login.run(&["kill", "-s", "TERM", "1"])?;
         thread::sleep(Duration::from_secs(2));

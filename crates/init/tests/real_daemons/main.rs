@@ -1,6 +1,7 @@
-//! init as the first process of pods in which real Slurm daemons run.
+//! Tests init as the first process of pods that run real Slurm daemons.
 
 mod daemons;
+mod database_tls;
 mod mount;
 mod network;
 mod pod;
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 const STATE: &str = "/var/spool/slurmctld/test";
 
-/// What every test's cluster has. A log file as the operator sets it, so that slurmctld is seen to tell init all the same.
+/// The slurm.conf of every test cluster. It sets a log file as the operator does, to show that init still gets the log.
 const CONF: &str = "\
 ClusterName=test
 SlurmUser=slurm
@@ -37,7 +38,7 @@ ReturnToService=2
 PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP
 ";
 
-/// The files of a cluster, with lines more in slurm.conf.
+/// Returns the files of a cluster, with more lines in slurm.conf.
 fn conf(more: &str) -> Mount {
     Mount::default()
         .with("slurm.conf", &format!("{CONF}{more}"))
@@ -46,12 +47,12 @@ fn conf(more: &str) -> Mount {
         .with("jwt.key", "a jwt key which is long enough for HS256")
 }
 
-/// A pod for slurmctld.
+/// Creates a pod for slurmctld.
 fn controller<'a>(network: &'a Network, name: &'static str, mount: &Mount) -> Result<Pod<'a>> {
     network.pod(name, 401, mount)?.volume("state", STATE)
 }
 
-/// A slurmctld that serves.
+/// Starts a slurmctld and waits until it is ready.
 fn started<'a>(network: &'a Network, mount: &Mount) -> Result<Pod<'a>> {
     let mut c0 = controller(network, "c0", mount)?;
     c0.start(&["slurmctld"])?;
@@ -59,7 +60,7 @@ fn started<'a>(network: &'a Network, mount: &Mount) -> Result<Pod<'a>> {
     Ok(c0)
 }
 
-/// Waits until a slurmctld is in charge and init knows it.
+/// Waits until a slurmctld is active and init has noticed.
 fn serves(pod: &Pod) -> Result<()> {
     eventually("slurmctld serves", || {
         let ready = pod.output(&[
@@ -74,7 +75,7 @@ fn serves(pod: &Pod) -> Result<()> {
     })
 }
 
-/// A field of init's report on the configuration.
+/// Returns a field of init's report on the configuration.
 fn told(pod: &Pod, field: &str) -> Result<String> {
     let status = pod.status()?;
     let value = status
@@ -83,8 +84,8 @@ fn told(pod: &Pod, field: &str) -> Result<String> {
     Ok(value.context("not in the report")?.to_owned())
 }
 
-/// Waits for what init thinks of the mounted files, and returns its reason. The verdict is about new files once the
-/// candidate is no longer the one that was `before`.
+/// Waits for init's verdict on the mounted files, and returns the reason. The verdict is about new files once the
+/// candidate is no longer `before`.
 fn verdict(pod: &Pod, before: &str, expected: &str) -> Result<String> {
     eventually(&format!("the candidate is {expected}"), || {
         Ok(told(pod, "candidate")? != before && told(pod, "verdict")? == expected)
@@ -92,16 +93,16 @@ fn verdict(pod: &Pod, before: &str, expected: &str) -> Result<String> {
     told(pod, "message")
 }
 
-/// Delivers files and waits for what init thinks of them; returns its reason.
+/// Delivers files and waits for init's verdict on them; returns the reason.
 fn change(pod: &Pod, mount: &Mount, expected: &str) -> Result<String> {
     let before = told(pod, "candidate")?;
     pod.deliver(mount)?;
     verdict(pod, &before, expected)
 }
 
-/// A parameter as slurmctld has it in use.
+/// Returns the value of a parameter that slurmctld uses.
 fn in_use(pod: &Pod, parameter: &str) -> Result<String> {
-    // What is mounted may be so bad that no command of Slurm's works with it.
+    // The mounted files may be too broken for Slurm's commands.
     let text = pod.run(&[
         "SLURM_CONF=/run/slurm-conf/slurm.conf",
         "scontrol",

@@ -8,19 +8,19 @@ use std::path::Path;
 
 use anyhow::Result;
 
-/// What is mounted at /etc/slurm.
+/// The files mounted at /etc/slurm.
 #[derive(Debug, Clone, Default)]
 pub struct Mount(BTreeMap<String, String>);
 
 impl Mount {
-    /// With a file more, or another.
+    /// Returns the files with one added or replaced.
     pub fn with(&self, name: &str, content: &str) -> Self {
         let mut files = self.0.clone();
         files.insert(name.to_owned(), content.to_owned());
         Self(files)
     }
 
-    /// This file alone.
+    /// Returns only this file.
     pub fn only(&self, name: &str) -> Self {
         Self(
             self.0
@@ -31,8 +31,8 @@ impl Mount {
         )
     }
 
-    /// Lays the files out as the kubelet does: a new directory, reached by links over `..data`, which is swapped in one
-    /// go. Root owns them, and the pod's group may read them.
+    /// Writes the files as the kubelet does: into a new directory, reached by links through `..data`, which is replaced
+    /// atomically. Root owns them, and the pod's group may read them.
     pub fn deliver(&self, directory: &Path, group: u32) -> Result<()> {
         let old = fs::read_link(directory.join("..data")).ok();
         let number = old

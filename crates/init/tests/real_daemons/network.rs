@@ -1,5 +1,5 @@
-//! The network that pods are in, on a machine of their own. Nothing is written to Slurm's root file system. Everything
-//! ends with the [`Network`], or with the test process, however that ends.
+//! The network of the pods, in its own namespaces. Tests must not write to Slurm's root file system. Everything ends
+//! with the [`Network`], or with the test process, however that ends.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -23,11 +23,10 @@ pub const HOSTS: [(&str, u8); 7] = [
     ("login", 50),
 ];
 
-/// What anything may take on a busy machine.
+/// Timeout of every wait, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Runs a test where there is a Slurm to run it with. In CI that must be so: a test that did not run must not look like
-/// one that passed.
+/// Runs a test if Slurm is available. It must be available in CI: a skipped test must not look like a passed one.
 pub fn with_slurm(test: impl FnOnce(&Network) -> Result<()>) -> Result<()> {
     let Some(root) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
         ensure!(
@@ -49,7 +48,7 @@ pub fn with_slurm(test: impl FnOnce(&Network) -> Result<()>) -> Result<()> {
     result
 }
 
-/// Asks until the answer is yes.
+/// Repeats `ask` until it returns true.
 pub fn eventually(what: &str, mut ask: impl FnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -64,14 +63,14 @@ pub fn eventually(what: &str, mut ask: impl FnMut() -> Result<bool>) -> Result<(
     }
 }
 
-/// The network that pods are in, and their machine.
+/// The network of the pods, and the namespaces that contain it.
 #[derive(Debug)]
 pub struct Network {
     /// Slurm's root file system.
     pub root: PathBuf,
-    /// Ends all name spaces when its standard input closes.
+    /// The process that ends all namespaces when its standard input closes.
     holder: Child,
-    /// The first process inside, by the number that it has here.
+    /// PID on the host of the first process inside.
     pub inside: u32,
     work: tempfile::TempDir,
 }
@@ -113,12 +112,12 @@ impl Network {
         })
     }
 
-    /// Whether Slurm's root file system has this.
+    /// Reports whether Slurm's root file system has this path.
     pub fn has(&self, path: &str) -> bool {
         self.root.join(path).symlink_metadata().is_ok()
     }
 
-    /// A directory that pods can share, as it is seen from here. It belongs to Slurm's user.
+    /// Creates a directory that pods can share, owned by `SlurmUser`, and returns its path on the host.
     pub fn volume(&self, name: &str) -> Result<PathBuf> {
         let path = self.seen(&self.directory(name));
         fs::create_dir_all(&path)?;
@@ -126,12 +125,12 @@ impl Network {
         Ok(path)
     }
 
-    /// A directory of the network's machine, as it is seen there.
+    /// Returns the path inside the network's namespaces of a directory.
     pub fn directory(&self, name: &str) -> PathBuf {
         self.work.path().join(name)
     }
 
-    /// A path of the network's machine, as it is seen from here.
+    /// Returns the path on the host of a path inside the network's namespaces.
     pub fn seen(&self, path: &Path) -> PathBuf {
         let path = path.strip_prefix("/").unwrap_or(path);
         Path::new(&format!("/proc/{}/root", self.inside)).join(path)

@@ -1,5 +1,4 @@
-//! Pods for tests: name spaces and files as the kubelet would give them, with init as the first process and real Slurm
-//! below.
+//! Pods for tests: namespaces and files as the kubelet sets them up, with init as the first process and a real Slurm.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,13 +10,13 @@ use serde_json::Value;
 use crate::mount::Mount;
 use crate::network::{HOSTS, Network, eventually};
 
-/// Who may read what is mounted. In root's pods there are programs of Slurm's user.
+/// Returns the group that may read the mounted files. Pods of root also run programs as `SlurmUser`.
 fn group(uid: u32) -> u32 {
     if uid == 0 { 401 } else { uid }
 }
 
 impl Network {
-    /// A pod that does not run yet.
+    /// Creates a pod without starting it.
     pub fn pod(&self, name: &'static str, uid: u32, mount: &Mount) -> Result<Pod<'_>> {
         let directory = self.directory(name);
         let etc = self.seen(&directory.join("etc"));
@@ -100,13 +99,13 @@ exec chroot . setpriv --reuid="$user" --regid="$user" --clear-groups \
 "#;
 
 impl Pod<'_> {
-    /// With an environment variable (`NAME=value`).
+    /// Adds an environment variable (`NAME=value`).
     pub fn env(mut self, variable: &str) -> Self {
         self.environment.push(variable.to_owned());
         self
     }
 
-    /// With a volume of the network's at a path inside.
+    /// Mounts a volume of the network at a path inside.
     pub fn volume(mut self, name: &str, path: &'static str) -> Result<Self> {
         self.network.volume(name)?;
         let from = self.network.directory(name);
@@ -114,7 +113,7 @@ impl Pod<'_> {
         Ok(self)
     }
 
-    /// Changes what is mounted at /etc/slurm, as the kubelet does.
+    /// Changes the files mounted at /etc/slurm, as the kubelet does.
     pub fn deliver(&self, mount: &Mount) -> Result<()> {
         mount.deliver(&self.network.seen(&self.directory.join("etc")), group(self.uid))
     }
@@ -188,25 +187,25 @@ impl Pod<'_> {
 
     /// Stops the container as the kubelet does, and returns its exit code.
     pub fn stop(&mut self) -> Result<i32> {
-        // Who sends the signal may end along with the container.
+        // The process that sends the signal may exit along with the container.
         self.output(&["kill", "-s", "TERM", "1"])?;
         self.ended()
     }
 
-    /// Kills processes by their name, with which the container ends, and returns its exit code.
+    /// Kills processes by name, which ends the container, and returns its exit code.
     pub fn ended_by_the_end_of(&mut self, program: &str) -> Result<i32> {
-        // Who kills may end along with the container.
+        // The killing process may exit along with the container.
         self.output(&["pkill", "-KILL", "-x", program])?;
         self.ended()
     }
 
-    /// What the container has printed.
+    /// Returns the container's output.
     pub fn log(&self) -> String {
         fs::read_to_string(self.network.seen(&self.directory.join("log"))).unwrap_or_default()
     }
 
-    /// init's process, by the number that it has here: whom we started became nsenter, which became unshare. Before it is
-    /// init it has the machine's root directory, where nobody has any business.
+    /// Returns the PID of init on the host. The process that we started became nsenter, which became unshare. Before
+    /// the child becomes init it has the host's root directory, where tests must not write.
     fn init(&self) -> Result<u32> {
         let mut pid = self.running.as_ref().context("it does not run")?.id();
         for _ in 0..2 {
@@ -222,12 +221,12 @@ impl Pod<'_> {
         Ok(pid)
     }
 
-    /// A path inside, as it is seen from here.
+    /// Returns the path on the host of a path inside.
     pub fn path(&self, inside: &str) -> Result<PathBuf> {
         Ok(PathBuf::from(format!("/proc/{}/root{inside}", self.init()?)))
     }
 
-    /// Runs a command inside as root and takes its output, whatever its exit status.
+    /// Runs a command inside as root and returns its output, whatever its exit status.
     pub fn output(&self, words: &[&str]) -> Result<Output> {
         Command::new("nsenter")
             .args(["--target", &self.init()?.to_string()])
@@ -249,7 +248,7 @@ impl Pod<'_> {
             .with_context(|| format!("run {words:?}"))
     }
 
-    /// Runs a command inside that must succeed, and takes its standard output.
+    /// Runs a command inside that must succeed, and returns its standard output.
     pub fn run(&self, words: &[&str]) -> Result<String> {
         let output = self.output(words)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -263,7 +262,7 @@ impl Pod<'_> {
         Ok(text(&output.stdout))
     }
 
-    /// What init reports about the configuration.
+    /// Returns the status report of init.
     pub fn status(&self) -> Result<Value> {
         let text = self.run(&[
             "curl",

@@ -1,4 +1,4 @@
-//! One slurmctld: changes, good and bad, and restarts in the middle of them.
+//! Tests of one slurmctld: good and bad changes, and restarts in between.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn main_pid(pod: &Pod) -> Result<i64> {
         .context("no process")
 }
 
-/// Files that slurmctld does not take, and what it says about them.
+/// Files that slurmctld rejects, and its reason.
 fn bad_ones() -> [(Mount, &'static str); 5] {
     [
         (conf("NoSuchKey=1\n"), "NoSuchKey"),
@@ -93,7 +93,7 @@ fn a_restart_with_bad_files_falls_back_to_the_last_good_ones() -> Result<()> {
             ensure!(message.contains(reason), "{message:?} does not tell {reason:?}");
             assert_eq!(in_use(&c0, "MinJobAge")?, "111 sec");
         }
-        // A good file that was delivered while nothing ran needs no more than the start.
+        // A good file that was delivered while nothing ran is applied by the start.
         c0.stop()?;
         c0.deliver(&conf("MinJobAge=222\n"))?;
         c0.start(&["slurmctld"])?;
@@ -107,7 +107,7 @@ fn a_restart_with_bad_files_falls_back_to_the_last_good_ones() -> Result<()> {
 #[test]
 fn a_first_start_with_bad_files_ends_with_slurmctlds_status() -> Result<()> {
     with_slurm(|network| {
-        // This one says that it is ready before it dies.
+        // With this file slurmctld reports ready before it exits.
         let mut c0 = controller(network, "c0", &conf("PartitionName=x Nodes=nowhere\n"))?;
         c0.start(&["slurmctld"])?;
         assert_eq!(c0.ended()?, 1);
@@ -149,7 +149,7 @@ fn changes_that_come_quickly_end_with_the_last() -> Result<()> {
             thread::sleep(Duration::from_millis(300 * round));
             let last = conf(&format!("MinJobAge=20{round}\n"));
             change(&c0, &last, "applied")?;
-            // The candidate of an earlier moment may have been applied, too.
+            // An earlier candidate may have been applied first.
             eventually("the last one is in use", || {
                 Ok(in_use(&c0, "MinJobAge")? == format!("20{round} sec"))
             })?;
@@ -190,7 +190,7 @@ fn a_state_directory_without_room_for_the_last_good_files_keeps_nobody_from_work
         change(&c0, &conf("MinJobAge=111\n"), "applied")?;
         assert_eq!(told(&c0, "lastGood")?, "");
         ensure!(
-            c0.log().contains("init: cannot keep the configuration"),
+            c0.log().contains("init: failed to save the configuration in"),
             "nobody is told"
         );
         Ok(())

@@ -1,4 +1,4 @@
-//! Two slurmctlds that share their state.
+//! Tests of two slurmctlds that share their state.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::network::{eventually, with_slurm};
 use crate::pod::Pod;
 use crate::{change, conf, controller, in_use, serves, told, verdict};
 
-/// slurmctld's port answers on a standby, too, once it watches the one in charge.
+/// Waits until a standby has started: its port responds, too, once it watches the active slurmctld.
 fn stands_by(pod: &Pod) -> Result<()> {
     eventually("the standby is up", || {
         let live = pod.output(&[
@@ -44,7 +44,7 @@ fn the_one_in_charge_tries_and_the_standby_takes_what_was_accepted() -> Result<(
         let good = told(&c1, "active")?;
         assert_eq!(good, told(&c0, "active")?);
 
-        // Bad ones: one that any slurmctld dies of, and one that only the one in charge would see.
+        // Bad changes: one that makes any slurmctld exit, and one that only the active slurmctld detects.
         for bad in ["NoSuchKey=1\n", "PartitionName=x Nodes=nowhere\n"] {
             c1.deliver(&conf(bad))?;
             change(&c0, &conf(bad), "refused")?;
@@ -56,14 +56,14 @@ fn the_one_in_charge_tries_and_the_standby_takes_what_was_accepted() -> Result<(
             assert_eq!(in_use(&c0, "MinJobAge")?, "111 sec");
         }
 
-        // A standby that starts with a bad file goes back to what was accepted, before it has to take over.
+        // A standby that starts with a bad file returns to the accepted files before it has to take over.
         c1.stop()?;
         c1.start(&["slurmctld"])?;
         stands_by(&c1)?;
         eventually("it goes back", || Ok(told(&c1, "active")? == good))?;
         assert_eq!(told(&c1, "lastGood")?, good, "nobody has accepted the bad file");
 
-        // The one in charge goes, and the other tries what comes next.
+        // The active slurmctld stops, and the other tries the next change.
         assert_eq!(c0.stop()?, 0);
         serves(&c1)?;
         assert_eq!(in_use(&c1, "MinJobAge")?, "111 sec");
@@ -72,7 +72,7 @@ fn the_one_in_charge_tries_and_the_standby_takes_what_was_accepted() -> Result<(
         change(&c1, &conf("MinJobAge=222\n"), "applied")?;
         assert_eq!(in_use(&c1, "MinJobAge")?, "222 sec");
 
-        // The first comes back, with a file of the past, and takes over again.
+        // The first returns with an older file, and takes over again.
         c0.deliver(&conf("MinJobAge=222\n"))?;
         c0.start(&["slurmctld"])?;
         serves(&c0)?;
