@@ -1,9 +1,9 @@
-//! A second owner for everything that must not go before its time.
+//! A second owner for children that must not be deleted early.
 //!
-//! Who deletes an object in the foreground (`kubectl delete --cascade=foreground`, Argo CD) has the garbage collector delete
-//! all its children at once, whatever finalizers the object has. A child with another owner that stays only loses its
-//! reference to the first. So each of our objects has an anchor, a ConfigMap that nobody owns and that is deleted when the
-//! object may go; its children name both as owners.
+//! Foreground deletion (`kubectl delete --cascade=foreground`, Argo CD) makes the garbage collector delete all children
+//! at once, whatever finalizers their owner has. A child with another owner that stays only loses its reference to the
+//! deleted one. So each of our objects has an anchor: a ConfigMap without an owner that is deleted when the object may
+//! be deleted. The object's children name both as owners.
 
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Pod},
@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 
 use crate::{context::Context, keys::MANAGER};
 
-/// Begins the names of anchors.
+/// Prefix of anchor names.
 const PREFIX: &str = "keelson-anchor-";
-/// The garbage collector's finalizers while it deletes or releases the children of an object.
+/// Finalizers of the garbage collector while it deletes or orphans the children of an object.
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// The name of an object's anchor.
+/// Returns the name of an object's anchor.
 pub fn name<K: Resource<DynamicType = ()>>(object: &K) -> String {
     let kind = K::kind(&()).to_ascii_lowercase();
     format!("{PREFIX}{kind}-{}", object.name_any())
@@ -35,12 +35,12 @@ fn key<K: Resource<DynamicType = ()>>(object: &K) -> Key {
     Key::new(object.namespace().unwrap_or_default(), name(object))
 }
 
-/// Whether a person deletes this object so that its children stay.
+/// Reports whether the object is deleted without its children (`--cascade=orphan`).
 pub fn is_orphaning(object: &impl ResourceExt) -> bool {
     has_finalizer(object, ORPHAN)
 }
 
-/// Whether the garbage collector is about to take the children's references to this object away.
+/// Reports whether the garbage collector is about to remove the children's references to this object.
 pub fn is_foreground(object: &impl ResourceExt) -> bool {
     has_finalizer(object, FOREGROUND)
 }
@@ -49,7 +49,7 @@ fn has_finalizer(object: &impl ResourceExt, name: &str) -> bool {
     object.finalizers().iter().any(|known| known == name)
 }
 
-/// Whether a pod has an anchor among its owners.
+/// Reports whether an anchor is among a pod's owners.
 pub fn is_held(pod: &Pod) -> bool {
     let anchor = |name: &str| name.starts_with(PREFIX);
     let owners = pod.owner_references().iter();
@@ -58,15 +58,15 @@ pub fn is_held(pod: &Pod) -> bool {
         .any(|owner| anchor(&owner.name))
 }
 
-/// Whether a ConfigMap is an anchor of this kind. Somebody may have one of that name: it is neither taken as an owner, which
-/// would take the children along with it, nor deleted.
+/// Reports whether a ConfigMap is an anchor of this kind. A user's ConfigMap may have the same name: it is not used as
+/// an owner, because its deletion would delete the children, and it is not deleted.
 fn is_anchor<K: Resource<DynamicType = ()>>(map: &ObjectMeta) -> bool {
     let label = |key: &str| map.labels.as_ref()?.get(key);
     label(label::ANCHOR).is_some_and(|kind| *kind == K::kind(&()))
         && label(label::MANAGED_BY).is_some_and(|manager| manager == MANAGER)
 }
 
-/// The owner reference to an object's anchor, where there is one.
+/// Returns the owner reference to an object's anchor, if there is one.
 pub fn reference<K: Resource<DynamicType = ()>>(context: &Context, object: &K) -> Option<Value> {
     let anchor = context.caches.config_maps.get(&key(object))?;
     if !is_anchor::<K>(&anchor.metadata) {
@@ -79,7 +79,7 @@ fn owner(name: &str, uid: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": false })
 }
 
-/// Makes an object's anchor unless it is there or the object is on its way out, and tells the owner reference to it.
+/// Creates an object's anchor unless it exists or the object is being deleted, and returns the owner reference to it.
 pub async fn hold<K>(context: &Context, writer: &Writer, object: &K) -> Result<Option<Value>, Error>
 where
     K: Resource<DynamicType = ()>,
@@ -90,7 +90,7 @@ where
     }
     let Key { namespace, name } = key(object);
     let why = format!(
-        "Keeps the children of {} {} until it may go.",
+        "Keeps the children of {} {} until it may be deleted.",
         K::kind(&()),
         object.name_any()
     );
@@ -113,7 +113,7 @@ where
     Ok(Some(owner(&name, &uid)))
 }
 
-/// Lets the object's children go with it.
+/// Deletes the object's anchor so that the children go with it, unless they are to be orphaned.
 pub async fn release<K>(context: &Context, writer: &Writer, object: &K) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()>,
@@ -123,7 +123,7 @@ where
     }
     let anchor = context.caches.config_maps.get(&key(object));
     if let Some(anchor) = anchor.filter(|anchor| is_anchor::<K>(&anchor.metadata)) {
-        // Whatever else was written on it since: it goes.
+        // Delete it whatever else was written to it since.
         let metadata = ObjectMeta {
             resource_version: None,
             ..anchor.metadata.clone()

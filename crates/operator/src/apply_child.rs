@@ -1,4 +1,4 @@
-//! Applying children so that the next look at the caches already sees them.
+//! Applies children and updates the caches, so that the next reconcile already sees the result.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -9,7 +9,7 @@ use keelson_runtime::{
 use kube::{Resource, core::NamespaceResourceScope};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Brings one child to the desired form; true when that took a write.
+/// Applies one child and returns whether that took a write.
 pub async fn apply_child<K>(
     writer: &Writer,
     cache: Option<&Cache<K>>,

@@ -1,15 +1,40 @@
-//! What is kept of the objects that there are many of. Pure.
+//! Prunes cached objects of which there are many. Pure.
 //!
-//! Pods are kept by the thousand, and what nobody reads is nearly all of one. So it is listed what stays; the
-//! test below holds it against those who read pods.
+//! The operator keeps thousands of pods and reads little of each, so the fields to keep are listed here. The test below
+//! checks them against the code that reads pods.
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStatus, Node, Pod, PodCondition, PodSpec, PodStatus,
 };
+use keelson_api::well_known::{annotation, app, condition, container, label};
+use kube::ResourceExt;
+
+/// The labels of workers that are read.
+const WORKER_LABELS: [&str; 6] = [
+    label::APP,
+    label::INSTANCE,
+    label::POD_INDEX,
+    label::POD_PROTECT,
+    label::REVISION_HASH,
+    label::SCALING_MODE,
+];
+/// The annotations of workers that are read.
+const WORKER_ANNOTATIONS: [&str; 7] = [
+    annotation::DRAIN_CAUSE,
+    annotation::DRAIN_SINCE,
+    annotation::POD_CORDON,
+    annotation::POD_DEADLINE,
+    annotation::POD_DELETION_COST,
+    annotation::REGISTERED_BEFORE,
+    annotation::TOPOLOGY_SPEC,
+];
 
 pub fn pod(pod: &mut Pod) {
+    if pod.labels().get(label::APP).is_some_and(|app| app == app::SLURMD) {
+        worker(pod);
+    }
     pod.spec = pod.spec.take().map(|spec| PodSpec {
-        // Where it may go matters until it went there.
+        // Affinity only matters until the pod is scheduled.
         affinity: spec.affinity.filter(|_| spec.node_name.is_none()),
         node_name: spec.node_name,
         hostname: spec.hostname,
@@ -19,26 +44,50 @@ pub fn pod(pod: &mut Pod) {
     pod.status = pod.status.take().map(|status| PodStatus {
         phase: status.phase,
         pod_ip: status.pod_ip,
-        conditions: status.conditions.map(|all| kept(all, condition)),
-        init_container_statuses: status.init_container_statuses.map(|all| kept(all, container)),
-        container_statuses: status.container_statuses.map(|all| kept(all, container)),
+        conditions: status.conditions.map(|all| kept(all, timeless)),
+        init_container_statuses: status.init_container_statuses.map(|all| kept(all, of_container)),
+        container_statuses: status.container_statuses.map(|all| kept(all, of_container)),
         ..PodStatus::default()
     });
 }
 
-/// Decoded lists have room for more than they hold.
+/// Prunes a worker, of which there are thousands. The containers and conditions of a pod that is not ready are kept,
+/// because they show why.
+fn worker(pod: &mut Pod) {
+    pod.labels_mut()
+        .retain(|key, _| WORKER_LABELS.contains(&key.as_str()));
+    pod.annotations_mut()
+        .retain(|key, _| WORKER_ANNOTATIONS.contains(&key.as_str()));
+    let Some(status) = &mut pod.status else { return };
+    let conditions = status.conditions.get_or_insert_default();
+    if !conditions
+        .iter()
+        .any(|known| known.type_ == "Ready" && known.status == "True")
+    {
+        return;
+    }
+    conditions.retain(|known| {
+        known.type_ == "Ready" || known.type_.starts_with(condition::SLURM_NODE_STATE_PREFIX)
+    });
+    status.init_container_statuses = None;
+    if let Some(statuses) = &mut status.container_statuses {
+        statuses.retain(|known| known.name == container::SLURMD);
+    }
+}
+
+/// Applies `part` and frees the spare capacity of decoded lists.
 fn kept<T>(all: Vec<T>, part: fn(T) -> T) -> Vec<T> {
     let mut kept: Vec<T> = all.into_iter().map(part).collect();
     kept.shrink_to_fit();
     kept
 }
 
-fn condition(mut condition: PodCondition) -> PodCondition {
+fn timeless(mut condition: PodCondition) -> PodCondition {
     condition.last_probe_time = None;
     condition
 }
 
-fn container(status: ContainerStatus) -> ContainerStatus {
+fn of_container(status: ContainerStatus) -> ContainerStatus {
     ContainerStatus {
         name: status.name,
         ready: status.ready,
@@ -57,7 +106,7 @@ fn state(mut state: ContainerState) -> ContainerState {
     state
 }
 
-/// Heartbeats and image lists change a node every few seconds and concern nobody.
+/// Drops fields that the operator does not read. Heartbeats and image lists change a node every few seconds.
 pub fn node(node: &mut Node) {
     if let Some(status) = &mut node.status {
         status.images = None;
@@ -80,10 +129,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{accounting::daemon, nodeset::derive_facts, pod_diagnosis};
+    use crate::{accounting::daemon, nodeset::pod_facts, pod_diagnosis};
 
     #[rstest]
     #[case::runs(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }), json!({}), Some("machine-1"))]
+    #[case::is_ready(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }), Value::Null, Some("machine-1"))]
     #[case::crashes(
         json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off" } }),
         json!({ "terminated": { "exitCode": 1, "reason": "Error", "message": "slurmd: fatal: no", "containerID": "x" } }),
@@ -103,8 +153,15 @@ mod tests {
         let whole: Pod = serde_json::from_value(json!({
             "metadata": {
                 "namespace": "ns", "name": "slurm-worker-cpu-1", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": { "app.kubernetes.io/name": "slurmd", "slinky.slurm.net/pod-index": "1" },
-                "annotations": { "slinky.slurm.net/pod-cordon": "true" },
+                "labels": {
+                    label::APP: app::SLURMD, label::POD_INDEX: "1", label::POD_PROTECT: "true", label::SCALING_MODE: "StatefulSet",
+                    label::REVISION_HASH: "abc", "other": "label",
+                },
+                "annotations": {
+                    annotation::POD_CORDON: "true", annotation::DRAIN_CAUSE: "scale-in", annotation::POD_DELETION_COST: "7",
+                    annotation::DRAIN_SINCE: "2026-01-01T00:00:00Z", annotation::POD_DEADLINE: "2026-01-02T00:00:00Z",
+                    annotation::REGISTERED_BEFORE: "2026-01-01T00:00:00Z", annotation::TOPOLOGY_SPEC: "default:a", "other": "text",
+                },
             },
             "spec": {
                 "nodeName": machine, "hostname": "cpu-1", "hostNetwork": false,
@@ -116,6 +173,7 @@ mod tests {
             "status": {
                 "phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.0.0.2", "qosClass": "BestEffort",
                 "conditions": [
+                    { "type": "Ready", "status": if last.is_null() { "True" } else { "False" }, "lastTransitionTime": "2026-01-01T00:00:00Z" },
                     { "type": "PodScheduled", "status": if machine.is_some() { "True" } else { "False" }, "message": "full" },
                     { "type": "SlurmNodeStateIdle", "status": "True", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" },
                 ],
@@ -127,17 +185,24 @@ mod tests {
         let mut pruned = whole.clone();
         pod(&mut pruned);
         let of_pod = |pod: &Pod| daemon::of_pod(Some(&Arc::new(pod.clone())), Timestamp::UNIX_EPOCH);
-        let facts = |pod: &Pod| derive_facts::pod_facts(pod, Timestamp::UNIX_EPOCH);
+        let facts = |pod: &Pod| pod_facts::pod_facts(pod, Timestamp::UNIX_EPOCH);
         assert_eq!(facts(&pruned), facts(&whole));
         assert_eq!(
-            derive_facts::target(&pruned).as_deref(),
+            pod_facts::target(&pruned).as_deref(),
             Some(machine.unwrap_or("machine-2"))
         );
         assert_eq!(
             pod_diagnosis::diagnose(&pruned, Timestamp::UNIX_EPOCH),
             pod_diagnosis::diagnose(&whole, Timestamp::UNIX_EPOCH)
         );
-        assert_eq!(of_pod(&pruned), of_pod(&whole));
-        assert!(pruned.spec.unwrap().containers.is_empty());
+        let mut of_slurmdbd = whole.clone();
+        of_slurmdbd
+            .labels_mut()
+            .insert(label::APP.to_owned(), app::SLURMDBD.to_owned());
+        let mut pruned_slurmdbd = of_slurmdbd.clone();
+        pod(&mut pruned_slurmdbd);
+        assert_eq!(of_pod(&pruned_slurmdbd), of_pod(&of_slurmdbd));
+        assert!(pruned.spec.as_ref().unwrap().containers.is_empty());
+        assert!(!pruned.labels().contains_key("other") && !pruned.annotations().contains_key("other"));
     }
 }

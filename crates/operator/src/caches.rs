@@ -1,22 +1,26 @@
-//! Everything that is watched, and the indexes by which it is found.
+//! Caches of everything that is watched, and their indexes.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, Deployment, StatefulSet},
+    batch::v1::CronJob,
     core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service},
     policy::v1::PodDisruptionBudget,
 };
 use keelson_api::well_known::{app, label};
-use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
+use keelson_api::{Accounting, Controller, LoginSet, NodeSet, RestApi, SlurmCluster, Token};
 use keelson_runtime::{Cache, Key, optional_kind::Optional};
 use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 
-use crate::{cached_fields, children::service_monitor::ServiceMonitor};
+use crate::{
+    cached_fields,
+    children::{mariadb::MariaDb, service_monitor::ServiceMonitor},
+};
 
 /// Children by `namespace/kind/name` of the controlling owner.
 pub const OWNER: &str = "owner";
-/// Workers that nobody is in charge of, by `namespace/name` of the NodeSet that their labels name.
+/// Workers without a controlling owner, by `namespace/name` of the NodeSet that their labels name.
 pub const ORPHAN: &str = "orphan";
 /// Objects by `namespace/name` of the Controller that they belong to.
 pub const CONTROLLER: &str = "controller";
@@ -29,6 +33,7 @@ pub const REFERENCE: &str = "reference";
 
 #[derive(Debug)]
 pub struct Caches {
+    pub slurm_clusters: Arc<Cache<SlurmCluster>>,
     pub controllers: Arc<Cache<Controller>>,
     pub accountings: Arc<Cache<Accounting>>,
     pub restapis: Arc<Cache<RestApi>>,
@@ -37,6 +42,8 @@ pub struct Caches {
     pub tokens: Arc<Cache<Token>>,
     pub stateful_sets: Arc<Cache<StatefulSet>>,
     pub deployments: Arc<Cache<Deployment>>,
+    /// Those that dump a database.
+    pub cron_jobs: Arc<Cache<CronJob>>,
     pub services: Arc<Cache<Service>>,
     pub pods: Arc<Cache<Pod>>,
     pub nodes: Arc<Cache<Node>>,
@@ -45,25 +52,33 @@ pub struct Caches {
     pub revisions: Arc<Cache<ControllerRevision>>,
     pub secrets: Arc<Cache<PartialObjectMeta<Secret>>>,
     pub config_maps: Arc<Cache<PartialObjectMeta<ConfigMap>>>,
-    /// Of slurmctld, where the cluster has the kind.
+    /// Those of slurmctld, if the cluster has the CRD.
     pub service_monitors: Arc<Optional<ServiceMonitor>>,
+    /// Those of SlurmClusters, if the cluster has the CRD.
+    pub mariadbs: Arc<Optional<MariaDb>>,
 }
 
 impl Default for Caches {
     fn default() -> Self {
         Self {
-            controllers: cache(&[(REFERENCE, references_of_controller)]),
-            accountings: cache(&[(REFERENCE, references_of_accounting)]),
-            restapis: cache(&[(CONTROLLER, |r: &RestApi| {
-                vec![sibling(r, &r.spec.controller_ref.name)]
-            })]),
+            slurm_clusters: cache(&[(REFERENCE, references_of_slurm_cluster)]),
+            controllers: cache(&[(OWNER, owner_of), (REFERENCE, references_of_controller)]),
+            accountings: cache(&[(OWNER, owner_of), (REFERENCE, references_of_accounting)]),
+            restapis: cache(&[
+                (OWNER, owner_of),
+                (CONTROLLER, |r: &RestApi| {
+                    vec![sibling(r, &r.spec.controller_ref.name)]
+                }),
+            ]),
             nodesets: cache(&[
+                (OWNER, owner_of),
                 (CONTROLLER, |n: &NodeSet| {
                     vec![sibling(n, &n.spec.controller_ref.name)]
                 }),
                 (REFERENCE, references_of_nodeset),
             ]),
             loginsets: cache(&[
+                (OWNER, owner_of),
                 (CONTROLLER, |l: &LoginSet| {
                     vec![sibling(l, &l.spec.controller_ref.name)]
                 }),
@@ -72,6 +87,7 @@ impl Default for Caches {
             tokens: cache(&[(REFERENCE, references_of_token)]),
             stateful_sets: cache(&[(OWNER, owner_of)]),
             deployments: cache(&[(OWNER, owner_of)]),
+            cron_jobs: cache(&[(OWNER, owner_of)]),
             services: cache(&[(OWNER, owner_of)]),
             pods: Arc::new(
                 Cache::new(&[
@@ -89,11 +105,12 @@ impl Default for Caches {
             secrets: cache(&[]),
             config_maps: cache(&[]),
             service_monitors: Arc::default(),
+            mariadbs: Arc::default(),
         }
     }
 }
 
-/// An index: its name, and the values under which an object is found.
+/// Name of an index, and the values under which it finds an object.
 type Index<K> = (&'static str, fn(&K) -> Vec<String>);
 
 fn cache<K: ResourceExt>(indexes: &[Index<K>]) -> Arc<Cache<K>> {
@@ -104,6 +121,7 @@ impl Caches {
     /// Resolves when every kind has been listed once.
     pub async fn synced(&self) {
         let Self {
+            slurm_clusters,
             controllers,
             accountings,
             restapis,
@@ -112,6 +130,7 @@ impl Caches {
             tokens,
             stateful_sets,
             deployments,
+            cron_jobs,
             services,
             pods,
             nodes,
@@ -120,10 +139,12 @@ impl Caches {
             revisions,
             secrets,
             config_maps,
-            // Nothing waits for a kind that may never come.
+            // Not awaited: the CRDs may never be installed.
             service_monitors: _,
+            mariadbs: _,
         } = self;
         tokio::join!(
+            slurm_clusters.synced(),
             controllers.synced(),
             accountings.synced(),
             restapis.synced(),
@@ -132,6 +153,7 @@ impl Caches {
             tokens.synced(),
             stateful_sets.synced(),
             deployments.synced(),
+            cron_jobs.synced(),
             services.synced(),
             pods.synced(),
             nodes.synced(),
@@ -144,17 +166,17 @@ impl Caches {
     }
 }
 
-/// `namespace/name` of an object beside this one.
+/// Returns `namespace/name` of an object in this object's namespace.
 pub fn sibling<K: ResourceExt>(object: &K, name: &str) -> String {
     Key::new(object.namespace().unwrap_or_default(), name).to_string()
 }
 
-/// Index value of [`OWNER`].
+/// Returns an index value of [`OWNER`].
 pub fn owned_by_value(kind: &str, namespace: &str, name: &str) -> String {
     format!("{namespace}/{kind}/{name}")
 }
 
-/// Index value of [`REFERENCE`].
+/// Returns an index value of [`REFERENCE`].
 pub fn reference_value(kind: &str, namespace: &str, name: &str) -> String {
     format!("{kind}/{namespace}/{name}")
 }
@@ -180,7 +202,7 @@ fn orphan_of(pod: &Pod) -> Vec<String> {
     instance.into_iter().map(|name| sibling(pod, name)).collect()
 }
 
-/// Index value of [`INSTANCE`].
+/// Returns an index value of [`INSTANCE`].
 pub fn instance_value(app: &str, namespace: &str, name: &str) -> String {
     format!("{namespace}/{app}/{name}")
 }
@@ -216,6 +238,22 @@ fn config_map<K: Resource>(object: &K, name: &str) -> String {
         object.meta().namespace.as_deref().unwrap_or_default(),
         name,
     )
+}
+
+fn references_of_slurm_cluster(cluster: &SlurmCluster) -> Vec<String> {
+    let namespace = cluster.namespace().unwrap_or_default();
+    let password = cluster
+        .database_password()
+        .map(|reference| secret(cluster, &reference.name));
+    let files = cluster.spec.files.values();
+    let files = files
+        .filter_map(|file| file.config_map_key_ref.as_ref())
+        .map(|reference| config_map(cluster, &reference.name));
+    let claims = cluster.shared_claims();
+    let claims = claims
+        .into_iter()
+        .map(|(_, name, _)| reference_value("PersistentVolumeClaim", &namespace, &name));
+    password.into_iter().chain(files).chain(claims).collect()
 }
 
 fn references_of_controller(controller: &Controller) -> Vec<String> {
@@ -256,13 +294,26 @@ fn references_of_accounting(accounting: &Accounting) -> Vec<String> {
         .storage_config
         .iter()
         .map(|storage| &storage.password_key_ref);
-    let secrets = spec.slurm_key_ref.iter().chain(spec.jwt_key()).chain(password);
+    let tls = spec
+        .storage_config
+        .iter()
+        .filter_map(|storage| storage.tls.as_ref());
+    let client = tls.clone().filter_map(|tls| tls.client_cert_ref.as_ref());
+    let client = client.map(|reference| secret(accounting, &reference.name));
+    let authorities = tls.map(|tls| &tls.ca_cert_ref);
+    let secrets = spec
+        .slurm_key_ref
+        .iter()
+        .chain(spec.jwt_key())
+        .chain(password)
+        .chain(authorities);
     let maps = spec
         .jwks_key_ref
         .iter()
         .map(|key| config_map(accounting, &key.name));
     secrets
         .map(|key| secret(accounting, &key.name))
+        .chain(client)
         .chain(maps)
         .collect()
 }
@@ -287,7 +338,7 @@ fn references_of_nodeset(nodeset: &NodeSet) -> Vec<String> {
 
 fn references_of_token(token: &Token) -> Vec<String> {
     let key = token.spec.jwt_key().map(|key| key.name.clone());
-    // The Secret that the token goes into counts even while it is somebody else's: the wait for it to go ends some day.
+    // The Token's own Secret counts even while it belongs to someone else: the Token waits for it to be deleted.
     key.into_iter()
         .chain([token.secret_name()])
         .map(|name| secret(token, &name))

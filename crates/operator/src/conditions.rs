@@ -1,4 +1,4 @@
-//! Conditions by the rules of Kubernetes: a transition time moves only when the status does.
+//! Conditions by the conventions of Kubernetes: a transition time changes only with the status.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -6,10 +6,10 @@ use keelson_api::well_known::{condition, reason};
 
 use crate::problem::Problem;
 
-/// Characters that a message may have.
+/// Maximum length of a message in characters.
 const MESSAGE_MAX: usize = 32_768;
 
-/// Whether a condition holds.
+/// Status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionStatus {
     Yes,
@@ -33,7 +33,7 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// A finding to be shown, without its history.
+/// A condition to report, without its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub kind: &'static str,
@@ -57,12 +57,12 @@ impl Finding {
         }
     }
 
-    /// No change is on its way.
+    /// Returns Progressing=False.
     pub fn settled() -> Self {
         Self::new(condition::PROGRESSING, false, reason::AS_SPECIFIED, "")
     }
 
-    /// Whether there is something that a person should look at.
+    /// Returns the Degraded condition: true if there is a problem.
     pub fn degraded(trouble: Option<Problem>) -> Self {
         match trouble {
             Some(Problem { reason, message }) => Self::new(condition::DEGRADED, true, reason, message),
@@ -70,10 +70,10 @@ impl Finding {
         }
     }
 
-    /// What the three conditions of every kind say while a problem keeps everything from being done.
+    /// Returns the three conditions of every kind while a problem blocks all changes.
     pub fn blocked(problem: &Problem) -> Vec<Self> {
         let Problem { reason, message } = problem;
-        let waiting = "nothing is changed until that is repaired";
+        let waiting = "no changes will be made until this is fixed";
         vec![
             Self::new(condition::READY, false, reason, message.clone()),
             Self::new(condition::PROGRESSING, false, reason, waiting),
@@ -82,11 +82,10 @@ impl Finding {
     }
 }
 
-/// The conditions for these findings, in their order; times are kept where the status did not change. Conditions of
-/// other types that somebody else set are left to them.
+/// Computes the conditions for these findings, in their order; times are kept where the status did not change.
+/// Conditions of other types that someone else set are left alone.
 ///
-/// Without trouble, Degraded has the reason of another condition: so one column shows what there is to know, whichever of
-/// them has it.
+/// Without a problem, Degraded has the reason of another condition, so that one column shows the most important reason.
 pub fn compute(
     before: &[Condition],
     mut findings: Vec<Finding>,
@@ -129,7 +128,7 @@ pub fn compute(
         .collect()
 }
 
-/// Without what the CRD has no room for: the API server would refuse the whole status, and nobody would see why.
+/// Truncates a message to what the CRD allows. The API server would reject the whole status without a visible reason.
 fn clipped(message: String) -> String {
     const END: &str = " …";
     if message.chars().count() <= MESSAGE_MAX {
@@ -140,15 +139,14 @@ fn clipped(message: String) -> String {
     kept + END
 }
 
-/// Of one that is deleted, what it waits for; else why it is not ready; of one that is, what is being done with it, if anything
-/// is.
+/// Returns what a deleted object waits for, else why the object is not ready, else which change is in progress, if any.
 fn headline_reason(findings: &[Finding]) -> Option<&'static str> {
     let of = |kind: &str| findings.iter().find(|finding| finding.kind == kind);
     if let Some(terminating) = of(condition::TERMINATING) {
         return Some(terminating.reason);
     }
     let ready = of(condition::READY)?;
-    // Workers that are not there because they have left do not start.
+    // Workers that are missing because they have left are not starting.
     let tells = |reason: &str| match reason {
         reason::AS_SPECIFIED => false,
         reason::DRAINING => ready.holds == ConditionStatus::Yes || ready.reason == reason::STARTING,
@@ -160,7 +158,7 @@ fn headline_reason(findings: &[Finding]) -> Option<&'static str> {
     Some(progress.unwrap_or(ready.reason))
 }
 
-/// Whether this is shown as trouble from now on. How many pods have it changes all the time, and is no news.
+/// Reports whether this problem is newly shown. The number of pods that have it changes all the time and is no news.
 pub fn newly_degraded(before: &[Condition], now: &[Condition], reason: &str) -> bool {
     let shows = |conditions: &[Condition]| {
         conditions.iter().any(|known| {
@@ -170,14 +168,15 @@ pub fn newly_degraded(before: &[Condition], now: &[Condition], reason: &str) -> 
     shows(now) && !shows(before)
 }
 
-/// Whether one of them says this already. For how many jobs something waits changes all the time, and is no news.
+/// Reports whether a condition says this already. The number of jobs that a change waits for changes all the time and
+/// is no news.
 pub fn already_reported(conditions: &[Condition], reason: &str, message: &str) -> bool {
     conditions.iter().any(|known| {
         known.reason == reason && (known.message == message || known.type_ == condition::PROGRESSING)
     })
 }
 
-/// The API server keeps whole seconds; what we compare with what it kept must have no others.
+/// Truncates to the whole seconds that the API server stores, so that times can be compared with stored ones.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -188,7 +187,7 @@ pub mod tests {
 
     use super::*;
 
-    /// Status, reason and message of a condition.
+    /// Returns the status, reason and message of a condition.
     pub fn shown<'a>(conditions: &'a [Condition], kind: &str) -> [&'a str; 3] {
         let found = conditions.iter().find(|known| known.type_ == kind).unwrap();
         [&found.status, &found.reason, &found.message].map(String::as_str)

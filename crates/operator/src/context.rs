@@ -1,4 +1,4 @@
-//! What every controller is given to do its work.
+//! Dependencies that all controllers share.
 
 use std::{fmt, sync::Arc};
 
@@ -8,18 +8,24 @@ use k8s_openapi::{
 };
 use keelson_api::{Controller, well_known::object};
 use keelson_runtime::{
-    Clock, Key,
+    Cache, Clock, Key,
     apply::{Desired, Writer},
     contents::Contents,
     events::Events,
     metrics::Metrics,
     run::chain,
 };
-use kube::{Client, Resource, ResourceExt};
+use kube::{
+    Client, Resource, ResourceExt,
+    core::{NamespaceResourceScope, object::HasStatus},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 
 use crate::{
     caches::Caches,
     conditions,
+    error::Error,
     fingerprints::{self, HashKey},
     keys,
     problem::Problem,
@@ -30,17 +36,17 @@ use crate::{
 /// Settings that come from flags.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Node condition types whose text becomes the reason of a drain.
+    /// Node condition types whose reason and message become the reason of a drain.
     pub propagated_node_conditions: Vec<String>,
     /// The DNS domain of the Kubernetes cluster, such as `cluster.local`.
     pub cluster_domain: String,
-    /// The longest list that is read from slurmrestd, in bytes.
+    /// Maximum size of a list read from slurmrestd, in bytes.
     pub slurm_max_answer: usize,
 }
 
 pub struct Context {
     pub client: Client,
-    /// For what answers inside the cluster without Kubernetes in between.
+    /// For requests that go directly to pods, without the Kubernetes API.
     pub http: reqwest::Client,
     pub caches: Arc<Caches>,
     pub triggers: Triggers,
@@ -62,12 +68,12 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    /// Writes as the field manager of one controller.
+    /// Returns a writer with the field manager of one controller.
     pub fn writer(&self, manager: &'static str) -> Writer {
         Writer::new(self.client.clone(), manager, self.metrics.clone())
     }
 
-    /// The Secret of this name, with its content.
+    /// Returns the Secret of this name, with its content.
     pub async fn secret(
         &self,
         namespace: &str,
@@ -76,15 +82,16 @@ impl Context {
         self.secrets.get(&Key::new(namespace, name)).await
     }
 
-    /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
+    /// Returns the fingerprint of the slurm.key that slurmctld runs with, if we run slurmctld.
     pub fn slurm_key_in_use(&self, controller: &Controller) -> Option<String> {
         let namespace = controller.namespace().unwrap_or_default();
         let workload = Key::new(namespace, controller.controller_name());
         keys::slurm_key_in_use(self.caches.stateful_sets.get(&workload).as_deref())
     }
 
-    /// The key for the names of Secrets' contents in the namespace of this object; `None` when there is none and it cannot be
-    /// made. For what is being deleted none is made: nothing is built for it any more, and its namespace may be going too.
+    /// Returns the key for fingerprints of Secrets in the namespace of this object; `None` if there is none and it
+    /// cannot be created. None is created for an object that is being deleted: nothing is built for it any more, and
+    /// its namespace may be going too.
     pub async fn hash_key<K: ResourceExt>(
         &self,
         owner: &K,
@@ -102,19 +109,42 @@ impl Context {
                 self.secrets.put(&made);
                 Ok(HashKey::read(&made))
             }
-            // Another controller was faster; the watch has not told of it yet.
+            // Another controller was faster; the watch has not reported it yet.
             Err(error) if error.is_already_exists() => {
                 let secret = self.secrets.read(&Key::new(namespace, object::HASH_KEY)).await?;
                 Ok(secret.and_then(|secret| HashKey::read(&secret)))
             }
             Err(error) => {
-                tracing::warn!(namespace, error = chain(&error), "cannot make the hash key");
+                tracing::warn!(namespace, error = chain(&error), "failed to create the hash key");
                 Ok(None)
             }
         }
     }
 
-    /// An event for a problem that the conditions did not tell before.
+    /// Writes the status of an object unless it is unchanged, and updates the cache, so that the next reconcile sees it.
+    pub async fn write_status<K>(
+        &self,
+        writer: &Writer,
+        cache: &Cache<K>,
+        object: &K,
+        status: &K::Status,
+    ) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + HasStatus,
+        K: Clone + DeserializeOwned + fmt::Debug,
+        K::Status: Serialize,
+    {
+        let written = writer
+            .apply_status(object, &json!(object.status()), &json!(status))
+            .await
+            .map_err(Error::Status)?;
+        if let Some(written) = written {
+            cache.upsert(written);
+        }
+        Ok(())
+    }
+
+    /// Emits an event for a problem that the conditions did not report before.
     pub fn report_problem<K: Resource<DynamicType = ()>>(
         &self,
         about: &K,
@@ -126,7 +156,7 @@ impl Context {
         }
     }
 
-    /// An event for trouble that the conditions show from now on.
+    /// Emits an event for a problem that the conditions show from now on.
     pub fn report_pod_problem<K: Resource<DynamicType = ()>>(
         &self,
         about: &K,
@@ -141,7 +171,7 @@ impl Context {
         }
     }
 
-    /// The ConfigMap of this name, with its content.
+    /// Returns the ConfigMap of this name, with its content.
     pub async fn config_map(
         &self,
         namespace: &str,

@@ -2,7 +2,7 @@
 
 const DEFAULT: &str = "cluster.local";
 
-/// Reads it from the `resolv.conf` of a pod: the first search domain that starts with `svc.` has it behind that.
+/// Reads the domain from a pod's `resolv.conf`: the first search domain that starts with `svc.`, without that prefix.
 pub fn cluster_domain(resolv_conf: &str) -> String {
     resolv_conf
         .lines()

@@ -1,9 +1,9 @@
-//! Names for the contents of Secrets, on pods where everybody who may view them reads them. Pure.
+//! Fingerprints of Secret contents, for pod annotations that everyone who may view the pods can read. Pure.
 //!
-//! A plain hash lets whoever reads it try guesses of a password; these are keyed. The key lies in a Secret of the same
-//! namespace, made once: so it stays with the cluster when the operator is installed anew, needs no right that the operator
-//! does not have there, and is no more exposed than the Secrets whose names it makes. It is not derived from slurm.key,
-//! because that one changes, and everything else would start anew before slurmctld has changed over.
+//! A plain hash would let its readers test guesses of a password, so fingerprints are keyed. The key is created once,
+//! in a Secret of the same namespace: it survives a reinstallation of the operator, needs no permission that the
+//! operator does not have there, and is no more exposed than the Secrets that it is used for. It is not derived from
+//! slurm.key, because that changes, and everything else would restart before slurmctld has changed over.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -14,7 +14,7 @@ use slurm_conf::fingerprint::keyed;
 
 use crate::{keys, problem::Problem};
 
-/// The key of one namespace.
+/// The fingerprint key of one namespace.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HashKey(Vec<u8>);
 
@@ -36,7 +36,7 @@ impl HashKey {
     }
 }
 
-/// The Secret that holds a namespace's key. It has no owner, like other keys that are made here.
+/// Builds the Secret with a namespace's key. It has no owner, like the other keys that the operator creates.
 pub fn build_secret(namespace: &str, random: [u8; 32]) -> Value {
     json!({
         "metadata": {
@@ -51,24 +51,24 @@ pub fn build_secret(namespace: &str, random: [u8; 32]) -> Value {
     })
 }
 
-/// Makes names for one object's pods.
+/// Computes the fingerprints for one object's pods.
 #[derive(Debug, Clone)]
 pub struct Fingerprints {
     key: HashKey,
-    /// Names that pods run with.
+    /// Fingerprints that the pods run with.
     running: BTreeSet<String>,
 }
 
 impl Fingerprints {
-    /// `template` is that of the pods as they run.
+    /// `template` is the metadata of the pods that run.
     pub fn new(key: Option<&HashKey>, template: Option<&ObjectMeta>) -> Result<Self, Problem> {
         let running = template.and_then(|template| template.annotations.as_ref());
         Self::among(key, running.into_iter().flatten().map(|(_, value)| value.clone()))
     }
 
-    /// The same with names from elsewhere.
+    /// Like [`Self::new`], with fingerprints from elsewhere.
     pub fn among(key: Option<&HashKey>, running: impl IntoIterator<Item = String>) -> Result<Self, Problem> {
-        let remedy = "the operator makes it; allow it to create Secrets here, or delete one of this name that has no key";
+        let remedy = "allow the operator to create Secrets in this namespace, or delete a Secret of this name that has no key";
         let key = key.ok_or_else(|| Problem::absent("Secret", object::HASH_KEY, remedy))?;
         Ok(Self {
             key: key.clone(),
@@ -76,8 +76,9 @@ impl Fingerprints {
         })
     }
 
-    /// The name of what has this plain hash. Pods that run with the plain hash keep it: the content is the same, and another
-    /// name would replace them for nothing. Whoever builds them looks whether they are replaced for another reason.
+    /// Returns the fingerprint of the content with this plain hash. Pods that run with the plain hash keep it: the
+    /// content is the same, and another fingerprint would replace them for nothing. Callers check whether the pods are
+    /// replaced for another reason.
     pub fn of(&self, what: &str, plain: String) -> String {
         if plain.is_empty() || self.running.contains(&plain) {
             return plain;
@@ -85,8 +86,8 @@ impl Fingerprints {
         self.keyed(what, &plain)
     }
 
-    /// The name of what has this plain hash, or of what slurmctld runs with where that is something else: whoever talks to it
-    /// has to wait with it. That slurmctld has the other name of the same content is no reason to start anew.
+    /// Like [`Self::of`], but returns slurmctld's fingerprint if slurmctld runs with other content: daemons that talk
+    /// to slurmctld have to wait with it. The other fingerprint of the same content is no reason to restart.
     pub fn follow(&self, what: &str, plain: String, in_use: Option<&String>) -> String {
         match in_use {
             Some(other) if *other != plain && *other != self.keyed(what, &plain) => other.clone(),

@@ -1,11 +1,12 @@
-//! Key Secrets that the operator makes when it is asked to: once, if they do not exist, never again.
+//! The keys of a Controller: where slurm.key is stored, and the key Secrets that the operator creates on request (once,
+//! if they do not exist, and never again). Pure.
 //!
-//! A chart cannot do this without risk: a render that does not see the cluster makes a new key, and a key exchanged under
-//! running daemons cuts them off from each other.
+//! A chart cannot create keys safely: rendered without access to the cluster it creates a new key, and replacing a key
+//! under running daemons cuts them off from each other.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Secret};
 use keelson_api::{
     Controller,
     references::SecretKeySelector,
@@ -15,12 +16,30 @@ use kube::ResourceExt;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 
+use crate::{problem::Problem, secrets};
+
 pub use keelson_api::well_known::annotation::{GENERATE, GENERATE_ANNOTATIONS};
-/// Value of the managed-by label of what nobody owns but we made.
+/// Value of the managed-by label of objects that the operator creates without an owner.
 pub const MANAGER: &str = "keelson";
 
-/// The slurm.key that slurmctld was told to run with, by its checksum. Its Secret may hold another one that waits for jobs
-/// to end; whoever talks to slurmctld has to wait with it.
+/// Returns where the slurm.key of this Controller is stored, and the plain hash of its Secret, for daemons that
+/// authenticate to slurmctld with it.
+pub fn of_controller(
+    controller: &Controller,
+    secret: Option<&Secret>,
+) -> Result<(SecretKeySelector, String), Problem> {
+    let reference = controller.spec.slurm_key_ref.clone().ok_or_else(|| {
+        Problem::missing(format!(
+            "Controller {} has no slurmKeyRef: set it",
+            controller.name_any()
+        ))
+    })?;
+    let hash = secrets::checksum(secret, &reference)?;
+    Ok((reference, hash))
+}
+
+/// Returns the fingerprint of the slurm.key that slurmctld was told to run with. Its Secret may contain another key
+/// that waits for jobs to end; daemons that talk to slurmctld have to wait with it.
 pub fn slurm_key_in_use(slurmctld: Option<&StatefulSet>) -> Option<String> {
     let template = slurmctld?.spec.as_ref()?.template.metadata.as_ref()?;
     template
@@ -52,7 +71,7 @@ impl KeyKind {
     }
 }
 
-/// The keys that this Controller asks for.
+/// Returns the keys that this Controller asks for.
 pub fn wanted(controller: &Controller) -> Vec<(KeyKind, SecretKeySelector)> {
     let Some(asked) = controller.annotations().get(GENERATE) else {
         return vec![];
@@ -72,7 +91,7 @@ pub fn wanted(controller: &Controller) -> Vec<(KeyKind, SecretKeySelector)> {
         .collect()
 }
 
-/// The Secret for one key. It has no owner: it outlives the cluster, because the state that it belongs to does.
+/// Builds the Secret for one key. It has no owner: it outlives the cluster, because the state that it belongs to does.
 pub fn build_secret(
     controller: &Controller,
     kind: KeyKind,
@@ -98,7 +117,22 @@ pub fn build_secret(
     })
 }
 
-/// Letters and digits, so that the key survives every way of copying it: 1,024 of them hold far more than 256 bits.
+/// Builds the Secret with a generated password. It has no owner: it outlives the cluster, because its volumes do.
+pub fn build_password<K: ResourceExt>(owner: &K, name: &str, key: &str, random: [u8; 32]) -> Value {
+    json!({
+        "metadata": {
+            "name": name,
+            "namespace": owner.namespace().unwrap_or_default(),
+            "labels": { label::MANAGED_BY: MANAGER },
+            "annotations": { annotation::GENERATED_KEY: "true" },
+        },
+        "type": "Opaque",
+        "stringData": { key: printable(32, random) },
+    })
+}
+
+/// Generates a key of letters, digits, `-` and `_`, which survives every way of copying it. 1,024 of them carry far
+/// more than 256 bits.
 fn printable(length: usize, seed: [u8; 32]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     // StdRng is a cryptographic generator; the seed comes from the operating system.
@@ -141,6 +175,15 @@ mod tests {
         assert_eq!(kinds(Some("false")), []);
         assert_eq!(kinds(Some("true")), [KeyKind::Slurm, KeyKind::Jwt]);
         assert_eq!(kinds(Some("jwtKey")), [KeyKind::Jwt]);
+    }
+
+    #[test]
+    fn a_controller_without_slurm_key_is_named() {
+        let mut controller = controller(None);
+        controller.metadata.name = Some("slurm".into());
+        controller.spec.slurm_key_ref = None;
+        let problem = of_controller(&controller, None).unwrap_err();
+        assert_eq!(problem.message, "Controller slurm has no slurmKeyRef: set it");
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The controllers: from custom resources to running Slurm daemons.
+//! The controllers, which turn custom resources into running Slurm daemons.
 //!
-//! A folder per kind, each with the same steps: observe, validate, build or plan, apply or act, status.
+//! Each kind has a folder with the same steps: observe, validate, build or plan, apply or act, status. A module either
+//! decides or acts: a module that decides must not call Kubernetes or Slurm, and takes the time as an argument.
 
 mod accounting;
 mod anchor;
@@ -12,22 +13,28 @@ mod conditions;
 mod context;
 mod controller;
 mod domain;
+mod error;
 mod fingerprints;
+mod hold;
 mod keys;
 mod loginset;
 mod nodeset;
 mod pod_diagnosis;
 mod pod_template;
+mod port;
 mod problem;
 mod restapi;
 mod run;
 mod secrets;
 mod slurm;
+mod slurmcluster;
 mod teardown;
 mod token;
 mod triggers;
 mod watches;
 mod workload;
+
+use keelson_api::wording;
 
 pub use context::Settings;
 pub use domain::cluster_domain;

@@ -1,7 +1,7 @@
-//! Why a pod does not come up, in Kubernetes' or its daemon's own words. Pure.
+//! Diagnoses why a pod does not come up, in the words of Kubernetes or of its daemon. Pure.
 //!
-//! The one judgement for the pods of every kind. A pod that is on its way up has no trouble, however long that takes; only what
-//! it starts from, its volumes and its network, should be there soon.
+//! Used for the pods of every kind. A pod that is starting has no problem, however long it takes; only its volumes and
+//! its network should be ready soon.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,24 +12,31 @@ use kube::ResourceExt;
 
 use crate::problem::Problem;
 
-/// Every pod passes through these.
+/// Waiting reasons that every pod passes through.
 const PASSING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
-/// The container ended more than once, and waits to be started again.
+/// The container terminated more than once and waits to be restarted.
 const BACK_OFF: &str = "CrashLoopBackOff";
 
-const UNMOUNTED: &str = "its volumes or its network are not ready since more than a minute; the events of the pod say why \
+const UNMOUNTED: &str = "its volumes or network have not been ready for over a minute; see the events of the pod \
     (kubectl describe pod)";
 
-/// How long the volumes and the network of a pod may take. Nothing but an event tells what they wait for.
+/// How long the volumes and the network of a pod may take. Only an event says what they wait for.
 const MOUNTED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 
-/// What a daemon's last words begin with, the most telling first. What stands behind `Usage: ` explains every option.
-const TELLING: [&str; 4] = ["fatal: ", "error: ", "unrecognized option ", "Usage: "];
+/// Markers of a daemon's last log lines, the most informative first. MariaDB's is `[ERROR] `. The lines after `Usage: `
+/// explain every option.
+const TELLING: [&str; 5] = [
+    "fatal: ",
+    "error: ",
+    "[ERROR] ",
+    "unrecognized option ",
+    "Usage: ",
+];
 
-/// What slurmdbd says behind each attempt at its database while it starts. It goes on for ever.
+/// What slurmdbd logs after each failed connection to its database at startup. It retries forever.
 pub const TRIES_AGAIN: &str = "The database must be up when starting the MYSQL plugin";
 
-/// What holds one of these pods up.
+/// Returns what holds one of these pods up.
 pub fn among(pods: &[Arc<Pod>], now: Timestamp) -> Option<Problem> {
     let troubled = pods
         .iter()
@@ -37,9 +44,9 @@ pub fn among(pods: &[Arc<Pod>], now: Timestamp) -> Option<Problem> {
     one_of(troubled.collect())
 }
 
-/// One of the pods that do not come up, with the reason; the others have mostly the same.
+/// Returns the problem of one of these pods, with its name; most of the others have the same.
 pub fn one_of(mut troubled: Vec<(String, Problem)>) -> Option<Problem> {
-    // Always the same one, whatever the order in which they were read.
+    // Always the same pod, in whatever order they were read.
     troubled.sort_by(|(one, _), (other, _)| one.cmp(other));
     let ((pod, Problem { reason, message }), others) = troubled.split_first()?;
     let others = match others.len() {
@@ -52,7 +59,7 @@ pub fn one_of(mut troubled: Vec<(String, Problem)>) -> Option<Problem> {
     })
 }
 
-/// When to look once more at those that are not told of yet, if nothing changes until then.
+/// Returns when to check again the pods that are not late yet, if nothing changes until then.
 pub fn requeue_after(pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
     let due = pods.iter().filter_map(|pod| unmounted_since(pod));
     let left = due.map(|since| MOUNTED_WITHIN - now.duration_since(since));
@@ -61,7 +68,7 @@ pub fn requeue_after(pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
         .and_then(|left| Duration::try_from(left).ok())
 }
 
-/// Since when its volumes or its network are waited for.
+/// Returns since when the pod has been waiting for its volumes or its network.
 fn unmounted_since(pod: &Pod) -> Option<Timestamp> {
     if is_leaving(pod) || condition(pod, "PodReadyToStartContainers")?.status != "False" {
         return None;
@@ -75,7 +82,7 @@ fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     conditions.find(|condition| condition.type_ == kind)
 }
 
-/// One that is going or has gone gets a successor, or is not wanted.
+/// Reports whether the pod is terminating or has finished: it gets a successor, or is not wanted.
 fn is_leaving(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Failed" | "Succeeded")) || pod.metadata.deletion_timestamp.is_some()
@@ -116,7 +123,7 @@ fn of_container(status: &ContainerStatus) -> Option<Problem> {
         return None;
     }
     let name = &status.name;
-    // It and its daemon may make the same file at the same moment, when it starts anew and all is well.
+    // The sidecar and its daemon may create the same file at the same moment; one restart of the sidecar is normal.
     if name == container::LOGFILE && status.restart_count <= 1 {
         return None;
     }
@@ -128,8 +135,8 @@ fn of_container(status: &ContainerStatus) -> Option<Problem> {
         let message = message.map(|message| format!(": {message}")).unwrap_or_default();
         return Some(held(format!("container {name} {why}{message}")));
     }
-    // The same words while it has just ended, waits to be started again, or was started and is not ready yet: of
-    // these it has one after the other, and nothing new happens.
+    // The same message while the container has just terminated, waits to be restarted, or was restarted and is not
+    // ready yet: it goes through these in turn, and nothing new happens.
     let ended = [state, status.last_state.as_ref()];
     let ended = ended
         .into_iter()
@@ -137,30 +144,43 @@ fn of_container(status: &ContainerStatus) -> Option<Problem> {
         .find_map(|state| state.terminated.as_ref())?;
     (ended.exit_code != 0 || why == Some(BACK_OFF)).then(|| Problem {
         reason: reason::DAEMON_ENDED,
-        message: format!("container {name} ended and is started again, {}", words_of(ended)),
+        message: format!(
+            "container {name} terminated and is being restarted: {}",
+            words_of(ended)
+        ),
     })
 }
 
+/// Returns why the containers of a pod that has ended failed.
+pub fn last_words(pod: &Pod) -> Option<String> {
+    let mut containers = pod.status.as_ref()?.container_statuses.iter().flatten();
+    let ended = containers.find_map(|status| {
+        let ended = status.state.as_ref()?.terminated.as_ref()?;
+        (ended.exit_code != 0).then_some(ended)
+    })?;
+    Some(words_of(ended))
+}
+
 fn words_of(ended: &ContainerStateTerminated) -> String {
-    // What it said before has nothing to do with it.
+    // Its earlier log lines are unrelated.
     if ended.reason.as_deref() == Some("OOMKilled") {
         return "it ran out of memory (OOMKilled): raise its memory limit".to_owned();
     }
     match ended.message.as_deref().and_then(complaint) {
-        Some(words) => format!("it said: {words}"),
-        None => format!("it ended with status {}; see its log", ended.exit_code),
+        Some(words) => words,
+        None => format!("exit status {}; see its log", ended.exit_code),
     }
 }
 
-/// Whether it is a complaint that every start has and that means nothing, or that stands behind the one that means
-/// something.
+/// Reports whether this is an error that every start logs and that means nothing, or one that only follows the error
+/// that matters.
 pub fn is_noise(line: &str) -> bool {
-    ["chown(/dev/null", TRIES_AGAIN]
+    ["chown(/dev/null", TRIES_AGAIN, "[ERROR] Aborting"]
         .iter()
         .any(|noise| line.contains(noise))
 }
 
-/// The line that says best why a daemon of Slurm ended: the last of the most telling kind, else the last.
+/// Returns the line that best says why a Slurm daemon terminated: the last of the most informative kind, else the last.
 fn complaint(log: &str) -> Option<String> {
     let lines = || log.lines().rev().map(str::trim).filter(|line| !is_noise(line));
     let last = |word: &str| lines().find_map(|line| line.find(word).and_then(|at| line.get(at..)));
@@ -189,12 +209,12 @@ pub mod tests {
     #[case::crash(
         json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 10s" } }),
         ended(1, ""),
-        Some((reason::DAEMON_ENDED, "container slurmd ended and is started again, it ended with status 1; see its log"))
+        Some((reason::DAEMON_ENDED, "container slurmd terminated and is being restarted: exit status 1; see its log"))
     )]
     #[case::crash_without_an_error(
         json!({ "waiting": { "reason": "CrashLoopBackOff" } }),
         ended(0, "bye\n"),
-        Some((reason::DAEMON_ENDED, "container slurmd ended and is started again, it said: bye"))
+        Some((reason::DAEMON_ENDED, "container slurmd terminated and is being restarted: bye"))
     )]
     #[case::ended_as_it_should(json!({ "terminated": { "exitCode": 0 } }), json!({}), None)]
     #[case::has_just_ended(ended(1, FATAL), json!({}), Some((reason::DAEMON_ENDED, SAID)))]
@@ -203,23 +223,31 @@ pub mod tests {
     #[case::noise(
         ended(1, "error: chown(/dev/null, 1, 1): no\nerror: refused\nerror: The database must be up when starting the MYSQL plugin.\n"),
         json!({}),
-        Some((reason::DAEMON_ENDED, "container slurmd ended and is started again, it said: error: refused"))
+        Some((reason::DAEMON_ENDED, "container slurmd terminated and is being restarted: error: refused"))
+    )]
+    #[case::mariadb(
+        ended(1, "2026-11-19 4:47:35 0 [ERROR] InnoDB: Cannot open './ibdata1'\n2026-11-19 4:47:35 0 [ERROR] Aborting\n"),
+        json!({}),
+        Some((
+            reason::DAEMON_ENDED,
+            "container slurmd terminated and is being restarted: [ERROR] InnoDB: Cannot open './ibdata1'"
+        ))
     )]
     #[case::only_noise(ended(1, "slurmdbd: error: chown(/dev/null, 1, 1): no\n"), json!({}), Some((
         reason::DAEMON_ENDED,
-        "container slurmd ended and is started again, it ended with status 1; see its log"
+        "container slurmd terminated and is being restarted: exit status 1; see its log"
     )))]
     #[case::mistaken_arguments(
         ended(1, "Usage: slurmctld [OPTIONS]\n  -V   Print version information and exit.\n"),
         json!({}),
-        Some((reason::DAEMON_ENDED, "container slurmd ended and is started again, it said: Usage: slurmctld [OPTIONS]"))
+        Some((reason::DAEMON_ENDED, "container slurmd terminated and is being restarted: Usage: slurmctld [OPTIONS]"))
     )]
     #[case::no_memory(
         json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled", "message": "all is well" } }),
         json!({}),
         Some((
             reason::DAEMON_ENDED,
-            "container slurmd ended and is started again, it ran out of memory (OOMKilled): raise its memory limit"
+            "container slurmd terminated and is being restarted: it ran out of memory (OOMKilled): raise its memory limit"
         ))
     )]
     fn what_holds_a_container_up_is_told(
@@ -232,7 +260,7 @@ pub mod tests {
         let found = told(&json!({ "containerStatuses": [container] }));
         let found = found.as_ref().map(|found| (found.reason, found.message.as_str()));
         assert_eq!(found, expected);
-        // One that came up has left it behind.
+        // A container that is ready has recovered.
         container["ready"] = json!(true);
         assert_eq!(told(&json!({ "containerStatuses": [container] })), None);
     }
@@ -241,7 +269,7 @@ pub mod tests {
     #[case::once("logfile", 1, None)]
     #[case::again_and_again("logfile", 2, Some(reason::DAEMON_ENDED))]
     #[case::the_daemon("slurmd", 1, Some(reason::DAEMON_ENDED))]
-    fn the_log_may_start_anew_once(
+    fn the_log_container_may_restart_once(
         #[case] name: &str,
         #[case] restarts: i32,
         #[case] expected: Option<&str>,
@@ -311,7 +339,7 @@ pub mod tests {
         assert_eq!(requeue_after(&[pod], now), look_in.map(Duration::from_secs));
     }
 
-    /// A pod whose daemon ends with this complaint again and again.
+    /// Returns a pod whose daemon keeps terminating with this error.
     pub fn crashing(name: &str, complaint: &str) -> Arc<Pod> {
         let mut container = status(&json!({ "waiting": { "reason": BACK_OFF } }));
         container["lastState"] = ended(1, complaint);
@@ -324,7 +352,7 @@ pub mod tests {
     }
 
     const FATAL: &str = "error: a\n[now] slurmd: fatal: Foo is unknown \nerror: b";
-    const SAID: &str = "container slurmd ended and is started again, it said: fatal: Foo is unknown";
+    const SAID: &str = "container slurmd terminated and is being restarted: fatal: Foo is unknown";
 
     fn ended(status: i32, message: &str) -> Value {
         json!({ "terminated": { "exitCode": status, "message": message } })

@@ -1,7 +1,7 @@
-//! Whether a workload's pods are replaced when it is brought to its desired form. Pure.
+//! Decides whether a workload's pods are replaced when the desired form is applied. Pure.
 //!
-//! Pods of before carry plain hashes of Secrets, which they keep as long as they run: that alone is no reason to replace them.
-//! When they are replaced anyway, the new ones get keyed names.
+//! Pods of earlier operators carry plain hashes of Secrets, which they keep as long as they run: that alone is no
+//! reason to replace them. When they are replaced anyway, the new pods get keyed fingerprints.
 
 use keelson_api::scalars::Amount;
 use keelson_runtime::apply::Desired;
@@ -11,8 +11,8 @@ use serde_json::Value;
 
 const TEMPLATE: &str = "/spec/template";
 
-/// Whether the template of the desired workload is another one than that of the live one. Where nobody can tell for sure, as
-/// for a field that is not sent any more, it is the same: a name stays as it is rather than that pods are replaced for it.
+/// Reports whether the desired template differs from the live one. If that is uncertain, for example for a field that
+/// is no longer sent, it counts as equal: keeping a fingerprint is better than replacing pods for it.
 pub fn changes<K>(desired: &Desired<K>, live: Option<&K>) -> bool
 where
     K: Resource<DynamicType = ()> + Serialize,
@@ -32,7 +32,7 @@ where
     }
 }
 
-/// Whether everything that is wanted is there; the API server has added its defaults, and writes some values in another form.
+/// Reports whether `live` contains everything in `wanted`. The API server adds defaults and rewrites some values.
 fn has(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(name, wanted)| {
@@ -46,7 +46,7 @@ fn has(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// What the API server leaves out.
+/// Reports whether the API server leaves this value out.
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -58,7 +58,7 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// `1000m` is stored as `1`, and so is the number 1.
+/// Compares quantities: `1000m` is stored as `1`, and so is the number 1.
 fn is_same_amount(live: &Value, wanted: &Value) -> bool {
     let amount = |value: &Value| match value {
         Value::String(text) => Amount::parse(text).ok(),
@@ -108,7 +108,7 @@ mod tests {
                 "template": { "spec": { "containers": [container] } } } })
         };
         let live: Deployment = serde_json::from_value(with(live, 1)).unwrap();
-        // Another number of pods replaces none.
+        // Another number of replicas replaces no pods.
         let desired = Desired::<Deployment>::new(with(wanted, 2));
         assert_eq!(changes(&desired, Some(&live)), expected);
         assert!(changes(&desired, None), "there is none yet");

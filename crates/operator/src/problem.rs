@@ -1,8 +1,11 @@
-//! Why something cannot be built, for a person.
+//! Problems that block a reconcile, worded for users.
 
 use keelson_api::well_known::reason;
+use keelson_runtime::run::chain;
 
-/// A reason in one word and a sentence that names what is missing and what to do.
+use crate::error::Error;
+
+/// A reason in one word and a message that says what is missing and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub reason: &'static str,
@@ -10,17 +13,26 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// The same, with what else a person should know.
+    /// Returns why the children were not built or not applied.
+    pub fn of<T>(built: &Result<T, Self>, applied: &Result<(), Error>) -> Option<Self> {
+        match (built, applied) {
+            (Err(problem), _) => Some(problem.clone()),
+            (Ok(_), Err(error)) => Some(Self::refused(chain(error))),
+            (Ok(_), Ok(())) => None,
+        }
+    }
+
+    /// Appends further messages.
     #[must_use]
     pub fn and(&self, more: impl IntoIterator<Item = String>) -> Self {
         let message = std::iter::once(self.message.clone()).chain(more);
         Self {
             reason: self.reason,
-            message: message.collect::<Vec<_>>().join(". Besides, "),
+            message: message.collect::<Vec<_>>().join(". Also: "),
         }
     }
 
-    /// A referenced object does not exist, or lacks what is needed of it.
+    /// A referenced object does not exist, or lacks something that is needed.
     pub fn missing(message: impl Into<String>) -> Self {
         Self {
             reason: reason::REFERENCE_MISSING,
@@ -47,7 +59,7 @@ impl Problem {
         }
     }
 
-    /// The spec cannot be carried out as written.
+    /// The spec cannot be applied as written.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self {
             reason: reason::INVALID_SPEC,

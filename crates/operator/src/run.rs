@@ -1,4 +1,4 @@
-//! Starts everything, in order, and ends it in the reverse one.
+//! Starts all parts of the operator in order, and stops them in reverse order.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -29,29 +29,30 @@ use crate::{
         meter,
         mirrors::{self, Mirrors},
     },
-    token,
+    slurmcluster, token,
     triggers::{Queues, Triggers},
     watches,
 };
 
-/// Name of the Lease and of the reporter of events.
+/// Name of the Lease and of the event reporter.
 pub const NAME: &str = "slurm-operator";
-/// Everything is looked at again this often, in case a trigger was missed.
+/// Everything is reconciled this often, in case a trigger was missed.
 const SAFETY_NET: Duration = Duration::from_mins(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Serve(#[from] http::Error),
-    #[error("cannot make an HTTP client")]
+    #[error("failed to create an HTTP client")]
     Http(#[source] reqwest::Error),
-    #[error("lost the lease: another replica leads now")]
+    #[error("lost the leader election lease to another replica")]
     LeadershipLost,
 }
 
-/// How many objects of each kind are worked on at the same time.
+/// Number of objects of each kind that are reconciled at the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct Workers {
+    pub slurm_cluster: usize,
     pub controller: usize,
     pub accounting: usize,
     pub restapi: usize,
@@ -64,19 +65,19 @@ pub struct Workers {
 #[derive(Debug, Clone)]
 pub struct Options {
     pub namespaces: Vec<String>,
-    /// Where the Lease lies; without it this process leads alone.
+    /// Namespace of the Lease; without it there is no leader election.
     pub lease_namespace: Option<String>,
     /// This replica's name.
     pub identity: String,
     pub health: Option<SocketAddr>,
     pub metrics: Option<SocketAddr>,
-    /// Whether metrics are served over TLS, to those whom the cluster allows it.
+    /// Whether metrics are served over TLS, to clients that the cluster authorizes.
     pub metrics_secure: bool,
     pub workers: Workers,
     pub settings: Settings,
 }
 
-/// The proxies of the environment are for the world outside, not for pods. A pod that answers with a redirect sends us nowhere.
+/// Creates the client for pods: no proxies of the environment, which are for external hosts, and no redirects.
 fn http_client() -> Result<reqwest::Client, Error> {
     let builder = reqwest::Client::builder()
         .no_proxy()
@@ -174,13 +175,13 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     result
 }
 
-/// A server that is switched off must not look like one that ended.
+/// Waits for the end: a disabled server must not look like one that ended.
 async fn nothing_served(end: &CancellationToken) -> Result<(), http::Error> {
     end.cancelled().await;
     Ok(())
 }
 
-/// Does the work while this replica holds the lease, and gives it back at the end.
+/// Does the work while this replica holds the lease, and releases the lease at the end.
 async fn lead(
     client: Client,
     options: &Options,
@@ -206,7 +207,7 @@ async fn lead(
         () = stop.cancelled() => return Ok(()),
         () = election.acquire() => {}
     }
-    tracing::info!(identity = options.identity, "leading");
+    tracing::info!(identity = options.identity, "became leader");
     metrics.leading.set(1);
     let lost = tokio::select! {
         () = work => false,
@@ -225,7 +226,7 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         () = stop.cancelled() => return,
         () = context.caches.synced() => {}
     }
-    tracing::info!("caches are filled, starting to reconcile");
+    tracing::info!("caches synced, starting controllers");
     let queues = Arc::clone(&context.triggers.queues);
     let workers = options.workers;
     let a_loop = |controller, concurrency| Loop {
@@ -235,9 +236,18 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         stop: stop.clone(),
     };
     tokio::join!(
+        a_loop("slurmcluster", workers.slurm_cluster).run(
+            Arc::clone(&queues.slurm_cluster),
+            with_failure_events(
+                &context,
+                slurmcluster::MANAGER,
+                |caches| &caches.slurm_clusters,
+                slurmcluster::reconcile
+            )
+        ),
         a_loop("controller", workers.controller).run(
             Arc::clone(&queues.controller),
-            telling(
+            with_failure_events(
                 &context,
                 controller::MANAGER,
                 |caches| &caches.controllers,
@@ -246,7 +256,7 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         ),
         a_loop("restapi", workers.restapi).run(
             Arc::clone(&queues.restapi),
-            telling(
+            with_failure_events(
                 &context,
                 restapi::MANAGER,
                 |caches| &caches.restapis,
@@ -255,7 +265,7 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         ),
         a_loop("loginset", workers.loginset).run(
             Arc::clone(&queues.loginset),
-            telling(
+            with_failure_events(
                 &context,
                 loginset::MANAGER,
                 |caches| &caches.loginsets,
@@ -264,7 +274,7 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         ),
         a_loop("accounting", workers.accounting).run(
             Arc::clone(&queues.accounting),
-            telling(
+            with_failure_events(
                 &context,
                 accounting::MANAGER,
                 |caches| &caches.accountings,
@@ -273,7 +283,7 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         ),
         a_loop("token", workers.token).run(
             Arc::clone(&queues.token),
-            telling(
+            with_failure_events(
                 &context,
                 token::MANAGER,
                 |caches| &caches.tokens,
@@ -282,7 +292,7 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
         ),
         a_loop("nodeset", workers.nodeset).run(
             Arc::clone(&queues.nodeset),
-            telling(
+            with_failure_events(
                 &context,
                 nodeset::MANAGER,
                 |caches| &caches.nodesets,
@@ -297,7 +307,7 @@ async fn run_loops(context: Arc<Context>, options: &Options, metrics: Metrics, s
     );
 }
 
-/// Gives a reconcile what it needs beside the key.
+/// Gives a reconcile function its context and its writer.
 fn with<F, Fut, E>(
     context: &Arc<Context>,
     manager: &'static str,
@@ -312,8 +322,8 @@ where
     move |key| reconcile(Arc::clone(&context), writer.clone(), key)
 }
 
-/// [`with`], and a failure becomes an event of the object.
-fn telling<K, F, Fut, E>(
+/// Like [`with`], and emits an event for the object on failure.
+fn with_failure_events<K, F, Fut, E>(
     context: &Arc<Context>,
     manager: &'static str,
     cache: fn(&Caches) -> &Arc<Cache<K>>,
@@ -343,7 +353,7 @@ where
     }
 }
 
-/// Slinky has two reasons for all failures; the note says which one it is.
+/// Returns the event reason. Slinky has two reasons for all failures; the note says what failed.
 fn failure_reason(error: &impl ReconcileError) -> &'static str {
     match error.reason() {
         event::SYNC_FINALIZER_FAILED => event::SYNC_FINALIZER_FAILED,

@@ -1,11 +1,11 @@
-//! Reading keys out of Secrets.
+//! Reads keys from Secrets.
 
 use k8s_openapi::api::core::v1::Secret;
 use keelson_api::references::SecretKeySelector;
 
 use crate::{children::checksum, problem::Problem};
 
-/// The value that the reference names; it must be there and not empty.
+/// Returns the value that the reference names. It must exist and not be empty.
 pub fn value<'a>(secret: Option<&'a Secret>, reference: &SecretKeySelector) -> Result<&'a [u8], Problem> {
     let SecretKeySelector {
         name,
@@ -23,8 +23,9 @@ pub fn value<'a>(secret: Option<&'a Secret>, reference: &SecretKeySelector) -> R
         .ok_or_else(|| Problem::no_key("Secret", name, key))
 }
 
-/// Checksum of the sssd.conf that the reference names; users must be able to log in with it. Domains that it lacks may be in the
-/// `conf.d` of the image, which only the pod sees: its first process looks again, and says so when they are not.
+/// Returns the checksum of the sssd.conf that the reference names. Users must be able to log in with it. Domains that
+/// it lacks may be in the `conf.d` of the image, which only the pod sees: `init` checks again and reports if they are
+/// missing there too.
 pub fn sssd_conf(secret: Option<&Secret>, reference: &SecretKeySelector) -> Result<String, Problem> {
     let text = value(secret, reference)?;
     match slurm_conf::sssd_conf::read(text) {
@@ -36,7 +37,7 @@ pub fn sssd_conf(secret: Option<&Secret>, reference: &SecretKeySelector) -> Resu
     }
 }
 
-/// Checksum of the whole Secret, in which the referenced key must be.
+/// Returns the checksum of the whole Secret, which must contain the referenced key.
 pub fn checksum(secret: Option<&Secret>, reference: &SecretKeySelector) -> Result<String, Problem> {
     value(secret, reference)?;
     Ok(secret

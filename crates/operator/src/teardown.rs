@@ -1,26 +1,26 @@
-//! In which order a cluster is taken down, whatever order its objects are deleted in.
+//! Order in which a cluster is taken down, whatever order its objects are deleted in.
 //!
-//! Workers drain only while slurmctld and slurmrestd answer, and those run only while their keys are there. So each keeps
-//! a finalizer until its last user is gone, and says in a condition whom it waits for.
+//! Workers can drain only while slurmctld and slurmrestd answer, and those run only while their keys exist. So each
+//! object keeps a finalizer until its last user is gone, and a condition says what it waits for.
 
 use keelson_api::well_known::{annotation, condition, reason};
 use kube::ResourceExt;
 
-use crate::{anchor, conditions::Finding, problem::Problem};
+use crate::{anchor, conditions::Finding, problem::Problem, wording::listed};
 
-/// How far the deletion of an object is.
+/// Progress of an object's deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Teardown {
-    /// Nobody deleted it.
+    /// It is not being deleted.
     Not,
-    /// It is deleted, and these still need it.
+    /// It is being deleted, and these objects still need it.
     Waiting(Vec<String>),
-    /// It is deleted and nobody needs it.
+    /// It is being deleted, and no object needs it.
     Done,
 }
 
 impl Teardown {
-    /// `users` names those that need the object, such as `NodeSet a`.
+    /// `users` are the objects that need this one, such as `NodeSet a`.
     pub fn of(object: &impl ResourceExt, users: impl IntoIterator<Item = String>) -> Self {
         if object.meta().deletion_timestamp.is_none() {
             return Self::Not;
@@ -30,7 +30,7 @@ impl Teardown {
             .get(annotation::FORCE_DELETE)
             .is_some_and(|value| value == "true");
         let users: Vec<String> = users.into_iter().collect();
-        // What stays when the object goes needs nobody's leave.
+        // An object whose children stay need not wait for its users.
         if forced || users.is_empty() || anchor::is_orphaning(object) {
             Self::Done
         } else {
@@ -38,23 +38,17 @@ impl Teardown {
         }
     }
 
-    /// Whether a problem is none any more: what an object refers to may be deleted before it, and what runs has it.
+    /// Reports whether a problem can be ignored: an object may outlive what it refers to, and what runs already has it.
     pub fn excuses(&self, problem: &Problem) -> bool {
         matches!(self, Self::Waiting(_)) && problem.reason == reason::REFERENCE_MISSING
     }
 
-    /// What a person is told while it waits.
+    /// Returns the condition to report while it waits.
     pub fn finding(&self) -> Option<Finding> {
         let Self::Waiting(users) = self else { return None };
-        let shown = users.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-        let more = users.len().saturating_sub(5);
-        let rest = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
+        let shown = listed(users, 5);
         let message = format!(
-            "waiting for {shown}{rest} to be deleted; set the annotation {}: \"true\" to skip",
+            "waiting for {shown} to be deleted; set the annotation {}: \"true\" to skip",
             annotation::FORCE_DELETE
         );
         Some(Finding::new(

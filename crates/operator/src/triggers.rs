@@ -1,7 +1,7 @@
-//! Whom a change concerns. Pure apart from looking into the caches.
+//! Maps each change to the objects to reconcile. Pure apart from reading the caches.
 //!
-//! Each function gets one side of a change, old and new alike, so that whoever an object stopped referring to hears of
-//! it as well.
+//! Each function is called for both sides of a change, old and new, so that objects that are no longer referred to are
+//! reconciled as well.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::{
 /// One queue per controller.
 #[derive(Debug, Default)]
 pub struct Queues {
+    pub slurm_cluster: Arc<Queue<Key>>,
     pub controller: Arc<Queue<Key>>,
     pub accounting: Arc<Queue<Key>>,
     pub restapi: Arc<Queue<Key>>,
@@ -41,7 +42,7 @@ impl Triggers {
         }
     }
 
-    /// A Controller changed: itself, its Slurm connection, and all that register with it.
+    /// Queues a changed Controller, its Slurm connection, all that register with it, and its Accounting.
     pub fn controller(&self, key: &Key) {
         self.queues.controller.add(key.clone());
         self.queues.mirror.add(key.clone());
@@ -60,7 +61,16 @@ impl Triggers {
         }
     }
 
-    /// A Controller changed: those that want what it has.
+    /// Queues the SlurmCluster that a changed object belongs to, whoever created it: its name is that of its Controller.
+    pub fn part_of<K: ResourceExt>(&self, object: &K, controller: &str) {
+        let cluster = Key::new(object.namespace().unwrap_or_default(), controller);
+        if self.caches.slurm_clusters.get(&cluster).is_some() {
+            self.queues.slurm_cluster.add(cluster);
+        }
+        self.child(object);
+    }
+
+    /// Queues the Controllers that want what a changed Controller has.
     pub fn rivals(&self, controller: &Controller) {
         let (namespace, name) = (controller.namespace(), controller.name_any());
         for other in self.caches.controllers.all() {
@@ -71,7 +81,7 @@ impl Triggers {
         }
     }
 
-    /// An Accounting changed: itself, and the configuration of the clusters that use it.
+    /// Queues a changed Accounting, and the Controllers that use it, for their configuration.
     pub fn accounting(&self, key: &Key) {
         self.queues.accounting.add(key.clone());
         let id = reference_value("Accounting", &key.namespace, &key.name);
@@ -80,13 +90,13 @@ impl Triggers {
         }
     }
 
-    /// A RestApi changed: itself, and the Slurm connection of its cluster.
+    /// Queues a changed RestApi, and the Slurm connection of its cluster.
     pub fn restapi(&self, key: &Key, controller: &str) {
         self.queues.restapi.add(key.clone());
         self.queues.mirror.add(Key::new(&key.namespace, controller));
     }
 
-    /// A NodeSet changed: itself; slurm.conf names its partition; siblings share the workers' Service with it.
+    /// Queues a changed NodeSet, its Controller, for the partition in slurm.conf, and RestApis that wait to be deleted.
     pub fn nodeset(&self, key: &Key, controller: &str) {
         self.queues.nodeset.add(key.clone());
         let controller = Key::new(&key.namespace, controller);
@@ -98,7 +108,7 @@ impl Triggers {
         self.queues.controller.add(controller);
     }
 
-    /// A LoginSet changed: itself, and a Controller that waits for it to go.
+    /// Queues a changed LoginSet, and its Controller if that waits for it to be deleted.
     pub fn loginset(&self, key: &Key, controller: &str) {
         self.queues.loginset.add(key.clone());
         let controller = Key::new(&key.namespace, controller);
@@ -112,7 +122,7 @@ impl Triggers {
         }
     }
 
-    /// A Secret or ConfigMap changed: whoever refers to it, directly or through its Controller.
+    /// Queues the objects that refer to a changed Secret or ConfigMap, directly or through their Controller.
     pub fn content(&self, kind: &str, key: &Key) {
         let id = reference_value(kind, &key.namespace, &key.name);
         for controller in self.caches.controllers.find(REFERENCE, &id) {
@@ -125,15 +135,19 @@ impl Triggers {
         Self::add_all(&self.queues.loginset, &self.caches.loginsets.find(REFERENCE, &id));
         Self::add_all(&self.queues.nodeset, &self.caches.nodesets.find(REFERENCE, &id));
         Self::add_all(&self.queues.token, &self.caches.tokens.find(REFERENCE, &id));
+        Self::add_all(
+            &self.queues.slurm_cluster,
+            &self.caches.slurm_clusters.find(REFERENCE, &id),
+        );
     }
 
-    /// A child changed: its owners, by the kind that the reference names. Objects with several owners concern all.
+    /// Queues all owners of a changed child, by the kind that each reference names.
     pub fn child<K: ResourceExt>(&self, child: &K) {
         let namespace = child.namespace().unwrap_or_default();
         for owner in child.owner_references() {
             let key = Key::new(&namespace, &owner.name);
             match owner.kind.as_str() {
-                // slurmrestd runs with the configuration that a Controller makes, and everybody with slurmctld's key.
+                // slurmrestd runs with the Controller's configuration, and all daemons run with slurmctld's key.
                 "Controller" => self.controller(&key),
                 "Accounting" => self.queues.accounting.add(key),
                 "RestApi" => match self.caches.restapis.get(&key) {
@@ -144,12 +158,13 @@ impl Triggers {
                 "LoginSet" => self.queues.loginset.add(key),
                 "NodeSet" => self.queues.nodeset.add(key),
                 "Token" => self.queues.token.add(key),
+                "SlurmCluster" => self.queues.slurm_cluster.add(key),
                 _ => {}
             }
         }
     }
 
-    /// A pod of Slurm changed: the object that its labels name shows it in its status, and need not be its owner.
+    /// Queues the object that the labels of a changed Slurm pod name: its status reports pods that it may not own.
     pub fn pod<K: ResourceExt>(&self, pod: &K, app: &str, instance: &str) {
         let queue = match app {
             app::SLURMCTLD => &self.queues.controller,
@@ -157,12 +172,13 @@ impl Triggers {
             app::SLURMRESTD => &self.queues.restapi,
             app::LOGIN => &self.queues.loginset,
             app::SLURMD => &self.queues.nodeset,
+            app::DATABASE | app::DATABASE_DUMP => &self.queues.slurm_cluster,
             _ => return,
         };
         queue.add(Key::new(pod.namespace().unwrap_or_default(), instance));
     }
 
-    /// A Kubernetes node changed: the NodeSets with workers on it, and those that want one on every node.
+    /// Queues the NodeSets with workers on a changed Kubernetes node, and those that want a worker on every node.
     pub fn node(&self, name: &str) {
         for pod in self.caches.pods.find(NODE, name) {
             self.child(pod.as_ref());
@@ -174,7 +190,7 @@ impl Triggers {
         }
     }
 
-    /// Something changed in Slurm that concerns the workers of this Controller.
+    /// Queues a Controller and its NodeSets after a change in Slurm.
     pub fn slurm(&self, controller: &Key) {
         self.queues.controller.add(controller.clone());
         Self::add_all(
@@ -183,7 +199,7 @@ impl Triggers {
         );
     }
 
-    /// The Prometheus operator's kinds were installed or removed: the Controllers that ask for a `ServiceMonitor`.
+    /// Queues the Controllers that ask for a `ServiceMonitor`, after its CRD was installed or removed.
     pub fn monitoring(&self) {
         for controller in self.caches.controllers.all() {
             let metrics = controller.spec.metrics.as_ref();
@@ -193,8 +209,18 @@ impl Triggers {
         }
     }
 
-    /// Every custom resource.
+    /// Queues the SlurmClusters whose database mariadb-operator runs, after its CRDs were installed or removed.
+    pub fn databases(&self) {
+        for cluster in self.caches.slurm_clusters.all() {
+            if cluster.operated_database().is_some() {
+                self.queues.slurm_cluster.add(Key::of(cluster.as_ref()));
+            }
+        }
+    }
+
+    /// Queues every custom resource.
     pub fn everything(&self) {
+        Self::add_all(&self.queues.slurm_cluster, &self.caches.slurm_clusters.all());
         Self::add_all(&self.queues.controller, &self.caches.controllers.all());
         Self::add_all(&self.queues.mirror, &self.caches.controllers.all());
         Self::add_all(&self.queues.accounting, &self.caches.accountings.all());
@@ -247,6 +273,7 @@ mod tests {
         }]);
         triggers.child(&slurmctld);
         let Queues {
+            slurm_cluster,
             controller,
             accounting,
             restapi,
@@ -258,6 +285,6 @@ mod tests {
         for queue in [controller, accounting, restapi, loginset, nodeset, mirror] {
             assert_eq!(queue.len(), 1);
         }
-        assert!(token.is_empty());
+        assert!(token.is_empty() && slurm_cluster.is_empty());
     }
 }

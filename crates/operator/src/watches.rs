@@ -1,4 +1,4 @@
-//! One watch per kind, wired to whom its changes concern.
+//! One watch per kind, connected to the triggers for its changes.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use crate::{caches::Caches, triggers::Triggers};
 
 pub fn start(watches: &Watches, triggers: &Triggers) {
     let Caches {
+        slurm_clusters,
         controllers,
         accountings,
         restapis,
@@ -19,6 +20,7 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         tokens,
         stateful_sets,
         deployments,
+        cron_jobs,
         services,
         pods,
         nodes,
@@ -28,10 +30,15 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         secrets,
         config_maps,
         service_monitors,
+        mariadbs,
     } = triggers.caches.as_ref();
     let on = triggers;
 
-    tell(controllers, on, |on, controller| {
+    subscribe(slurm_clusters, on, |on, cluster| {
+        on.queues.slurm_cluster.add(Key::of(cluster));
+    });
+    subscribe(controllers, on, |on, controller| {
+        on.part_of(controller, &controller.name_any());
         on.controller(&Key::of(controller));
         on.rivals(controller);
         if let Some(accounting) = &controller.spec.accounting_ref {
@@ -41,26 +48,34 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
             ));
         }
     });
-    tell(accountings, on, |on, accounting| {
+    subscribe(accountings, on, |on, accounting| {
+        on.part_of(accounting, &accounting.name_any());
         on.accounting(&Key::of(accounting));
     });
-    tell(restapis, on, |on, restapi| {
+    subscribe(restapis, on, |on, restapi| {
+        on.part_of(restapi, &restapi.spec.controller_ref.name);
         on.restapi(&Key::of(restapi), &restapi.spec.controller_ref.name);
     });
-    tell(nodesets, on, |on, nodeset| {
+    subscribe(nodesets, on, |on, nodeset| {
+        on.part_of(nodeset, &nodeset.spec.controller_ref.name);
         on.nodeset(&Key::of(nodeset), &nodeset.spec.controller_ref.name);
     });
-    tell(loginsets, on, |on, loginset| {
+    subscribe(loginsets, on, |on, loginset| {
+        on.part_of(loginset, &loginset.spec.controller_ref.name);
         on.loginset(&Key::of(loginset), &loginset.spec.controller_ref.name);
     });
-    tell(tokens, on, |on, token| on.queues.token.add(Key::of(token)));
-    tell(stateful_sets, on, Triggers::child);
-    tell(deployments, on, Triggers::child);
-    tell(services, on, Triggers::child);
-    tell(disruption_budgets, on, Triggers::child);
-    tell(revisions, on, Triggers::child);
-    tell(claims, on, Triggers::child);
-    tell(pods, on, |on, pod: &Pod| {
+    subscribe(tokens, on, |on, token| on.queues.token.add(Key::of(token)));
+    subscribe(stateful_sets, on, Triggers::child);
+    subscribe(deployments, on, Triggers::child);
+    subscribe(cron_jobs, on, Triggers::child);
+    subscribe(services, on, Triggers::child);
+    subscribe(disruption_budgets, on, Triggers::child);
+    subscribe(revisions, on, Triggers::child);
+    subscribe(claims, on, |on, claim| {
+        on.content("PersistentVolumeClaim", &Key::of(claim));
+        on.child(claim);
+    });
+    subscribe(pods, on, |on, pod: &Pod| {
         on.child(pod);
         let label = |key| pod.labels().get(key).map(String::as_str);
         if let (Some(app), Some(instance)) = (label(label::APP), label(label::INSTANCE)) {
@@ -68,24 +83,28 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         }
     });
     let for_nodes = on.clone();
-    nodes.tell(move |change| {
+    nodes.subscribe(move |change| {
         if let Some(name) = node_that_matters(change) {
             for_nodes.node(&name);
         }
     });
-    tell(secrets, on, |on, secret| {
+    subscribe(secrets, on, |on, secret| {
         on.content("Secret", &Key::of(secret));
         on.child(secret);
     });
-    tell(config_maps, on, |on, map| {
+    subscribe(config_maps, on, |on, map| {
         on.content("ConfigMap", &Key::of(map));
         on.child(map);
     });
 
-    tell(&service_monitors.cache, on, Triggers::child);
+    subscribe(&service_monitors.cache, on, Triggers::child);
     let for_monitors = on.clone();
-    service_monitors.tell(move || for_monitors.monitoring());
+    service_monitors.subscribe(move || for_monitors.monitoring());
+    subscribe(&mariadbs.cache, on, Triggers::child);
+    let for_databases = on.clone();
+    mariadbs.subscribe(move || for_databases.databases());
 
+    watches.custom(slurm_clusters);
     watches.custom(controllers);
     watches.custom(accountings);
     watches.custom(restapis);
@@ -102,37 +121,43 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
     watches.namespaced(&children, secrets);
     watches.namespaced(&children, config_maps);
     watches.cluster(&children, nodes);
-    // Those that we make carry this label, and a cluster has many others.
+    // Those that we create carry these labels; a cluster has many others.
     let of_slurmctld = format!("{}={}", label::APP, app::SLURMCTLD);
     watches.optional(&children.clone().labels(&of_slurmctld), service_monitors);
-    // Only pods of Slurm: a cluster's other pods are many and none of ours.
+    let of_databases = format!("{}={}", label::APP, app::DATABASE);
+    watches.optional(&children.clone().labels(&of_databases), mariadbs);
+    let of_dumps = format!("{}={}", label::APP, app::DATABASE_DUMP);
+    watches.namespaced(&children.clone().labels(&of_dumps), cron_jobs);
+    // Only pods of Slurm: a cluster has many others, and none of them is ours.
     let of_slurm = format!(
-        "{} in ({},{},{},{},{})",
+        "{} in ({},{},{},{},{},{},{})",
         label::APP,
         app::SLURMCTLD,
         app::SLURMD,
         app::SLURMDBD,
         app::SLURMRESTD,
-        app::LOGIN
+        app::LOGIN,
+        app::DATABASE,
+        app::DATABASE_DUMP
     );
     watches.namespaced(&Config::default().labels(&of_slurm), pods);
 }
 
-/// Names whom the changes of a kind concern, on both sides of the change.
-fn tell<K: ResourceExt + 'static>(
+/// Calls `concern` for both sides of every change of a kind.
+fn subscribe<K: ResourceExt + 'static>(
     cache: &Arc<Cache<K>>,
     triggers: &Triggers,
     concern: impl Fn(&Triggers, &K) + Send + Sync + 'static,
 ) {
     let triggers = triggers.clone();
-    cache.tell(move |change: &Change<K>| {
+    cache.subscribe(move |change: &Change<K>| {
         for side in change.sides() {
             concern(&triggers, side);
         }
     });
 }
 
-/// The node's name if the change could matter to a worker.
+/// Returns the node's name if the change could matter to a worker.
 fn node_that_matters(change: &Change<Node>) -> Option<String> {
     let facts = |node: &Arc<Node>| {
         let mut node = node.as_ref().clone();

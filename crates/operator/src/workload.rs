@@ -1,4 +1,4 @@
-//! How far a StatefulSet or Deployment has come, for a person. Pure.
+//! Progress of a StatefulSet or Deployment, worded for users. Pure.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use keelson_api::well_known::{condition, reason};
 
 use crate::{conditions::Finding, pod_diagnosis};
 
-/// What Kubernetes tells of one.
+/// What Kubernetes reports about a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Workload {
     pub replicas: i32,
     pub ready: i32,
-    /// Pods of the newest form; what was counted before Kubernetes saw that form counts as none.
+    /// Pods of the latest template; 0 until Kubernetes has observed that template.
     updated: i32,
 }
 
-/// The metadata of the pods that a StatefulSet makes.
+/// Returns the pod metadata in the template of a StatefulSet.
 pub fn stateful_set_template(set: Option<&StatefulSet>) -> Option<&ObjectMeta> {
     set?.spec.as_ref()?.template.metadata.as_ref()
 }
 
-/// The metadata of the pods that a Deployment makes.
+/// Returns the pod metadata in the template of a Deployment.
 pub fn deployment_template(deployment: Option<&Deployment>) -> Option<&ObjectMeta> {
     deployment?.spec.as_ref()?.template.metadata.as_ref()
 }
@@ -62,7 +62,7 @@ impl From<Option<&StatefulSet>> for Workload {
 }
 
 impl Workload {
-    /// Whether the daemons answer, and of those that do not what holds one of them up; the others have mostly the same.
+    /// Returns the Ready condition, with the problem of one pod that is not ready; most of the others have the same.
     pub fn readiness(self, daemon: &str, wanted: i32, pods: &[Arc<Pod>], now: Timestamp) -> Finding {
         let mut message = format!("{} of {wanted} {daemon} ready", self.ready);
         let holds = self.ready > 0 || wanted == 0;
@@ -73,18 +73,18 @@ impl Workload {
             return Finding::new(condition::READY, holds, reason::STARTING, message);
         }
         if self.updated < wanted {
-            message.push_str(", to be replaced by those of the newest form");
+            message.push_str(", rolling out the latest pod template");
             return Finding::new(condition::READY, holds, reason::ROLLING_OUT, message);
         }
         Finding::new(condition::READY, holds, reason::AS_SPECIFIED, message)
     }
 
-    /// Whether every pod there is of the newest form, and ready.
+    /// Reports whether all existing pods have the latest template and are ready.
     pub fn is_settled(self) -> bool {
         self.replicas > 0 && self.ready >= self.replicas && self.updated >= self.replicas
     }
 
-    /// Whether pods are on their way up, or are being replaced.
+    /// Returns the Progressing condition: whether pods are starting or being replaced.
     pub fn progress(self, daemon: &str, wanted: i32) -> Finding {
         let (reason, message) = if self.ready < wanted {
             (
@@ -95,14 +95,14 @@ impl Workload {
             let old = wanted - self.updated;
             (
                 reason::ROLLING_OUT,
-                format!("{old} {daemon} to be replaced by those of the newest form"),
+                format!("{old} {daemon} still to be updated to the latest pod template"),
             )
         } else if self.replicas > wanted {
-            // A Deployment keeps the old ones until the new ones are ready.
+            // A Deployment keeps the old pods until the new ones are ready.
             let more = self.replicas - wanted;
             (
                 reason::ROLLING_OUT,
-                format!("{more} {daemon} more than wanted, until those of the newest form are ready"),
+                format!("{more} old {daemon} running until the updated ones are ready"),
             )
         } else {
             return Finding::settled();
@@ -139,7 +139,7 @@ mod tests {
         1,
         true,
         reason::ROLLING_OUT,
-        "2 of 2 x ready, to be replaced by those of the newest form"
+        "2 of 2 x ready, rolling out the latest pod template"
     )]
     fn readiness_names_what_is_missing(
         #[case] ready: i32,
@@ -161,7 +161,7 @@ mod tests {
         1,
         true,
         reason::ROLLING_OUT,
-        "1 x to be replaced by those of the newest form"
+        "1 x still to be updated to the latest pod template"
     )]
     #[case::settled(2, 2, false, reason::AS_SPECIFIED, "")]
     fn progress_tells_how_many_are_on_their_way(
@@ -188,7 +188,7 @@ mod tests {
             (found.reason, found.message.as_str()),
             (
                 reason::ROLLING_OUT,
-                "1 x more than wanted, until those of the newest form are ready"
+                "1 old x running until the updated ones are ready"
             )
         );
     }

@@ -1,4 +1,4 @@
-//! Every event reason is emitted somewhere, and stands in the reference.
+//! Checks that every event reason is emitted somewhere and is in the reference.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -17,7 +17,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Names and values of the constants in `well_known::event`.
+/// Returns the names and values of the constants in `well_known::event`.
 fn reasons(root: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(root.join("crates/api/src/well_known.rs")).unwrap();
     let (_, module) = text.split_once("pub mod event {").unwrap();

@@ -1,16 +1,19 @@
-//! Brings the children of an Accounting to their desired form: first what the pod mounts, then the pod.
+//! Applies the children of an Accounting: the Secret and the Service before the StatefulSet.
 
 use std::fmt::Debug;
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use keelson_api::Accounting;
-use keelson_runtime::apply::{self, Writer};
-use kube::{Resource, ResourceExt, core::NamespaceResourceScope};
+use keelson_runtime::{
+    apply::{self, Writer},
+    ownership::is_controlled_by,
+};
+use kube::{Resource, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
-use super::{build::Children, error::Error, observe::Live};
-use crate::{apply_child::apply_child, context::Context};
+use super::{build::Children, observe::Live};
+use crate::{apply_child::apply_child, context::Context, error::Error};
 
 pub async fn apply(
     context: &Context,
@@ -37,7 +40,7 @@ pub async fn apply(
     Ok(())
 }
 
-/// Takes away what was made before slurmdbd moved elsewhere. The records are in the database, not in these.
+/// Deletes the children created before slurmdbd became external. Job records are in the database, not in these.
 pub async fn remove(writer: &Writer, accounting: &Accounting, live: &Live) -> Result<(), Error> {
     let Live {
         service,
@@ -58,12 +61,7 @@ where
     let Some(child) = child.filter(|child| Resource::meta(*child).deletion_timestamp.is_none()) else {
         return Ok(());
     };
-    let uid = accounting.uid();
-    let own = child
-        .owner_references()
-        .iter()
-        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid.as_ref());
-    if own {
+    if is_controlled_by(Resource::meta(child), &accounting.metadata) {
         writer.delete(child).await.map_err(Error::Apply)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The children of an Accounting: Service, slurmdbd.conf, StatefulSet. Pure.
+//! Builds the children of an Accounting: Service, slurmdbd.conf, StatefulSet. Pure.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use crate::children::{
     volume,
 };
 
-/// Why the children cannot be built.
+/// Reason why the children cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
@@ -37,13 +37,13 @@ pub enum Error {
     Merge(#[from] MergeError),
 }
 
-/// What an Accounting consists of.
+/// The objects that an Accounting consists of.
 pub struct Children {
     pub service: Desired<Service>,
-    /// Holds the database's password.
+    /// Contains the database password.
     pub config: Desired<Secret>,
     pub stateful_set: Desired<StatefulSet>,
-    /// Lines of the user's that are not used, for a person.
+    /// The user's lines that have no effect, for the status.
     pub findings: Vec<String>,
 }
 
@@ -51,9 +51,13 @@ pub fn build(accounting: &Accounting, internal: &Internal) -> Result<Children, E
     let slurm_conf::merge::Rendered { text, findings } = conf::render(&internal.conf)?;
     let mut files = BTreeMap::from([(file::SLURMDBD_CONF.to_owned(), text)]);
     let config = build_config(accounting, &files);
-    // slurmdbd reads the key set once, when it starts, like its configuration.
+    // slurmdbd reads the JWKS only at startup, like its configuration.
     if let Some(jwks) = &internal.jwks {
         files.insert(file::JWKS.to_owned(), jwks.text.clone());
+    }
+    // Open connections would go on with the old certificates.
+    for file in &internal.database_files {
+        files.insert(file.name.to_owned(), file.checksum.clone());
     }
     Ok(Children {
         service: build_service(accounting)?,
@@ -139,7 +143,7 @@ fn build_stateful_set(
         "spec": {
             "replicas": 1,
             "revisionHistoryLimit": 0,
-            // With the ordered policy a pod that never became ready would hold up the change that repairs it.
+            // With `OrderedReady`, a pod that never became ready would block the update that fixes it.
             "podManagementPolicy": "Parallel",
             "serviceName": name,
             "selector": { "matchLabels": selector(app::SLURMDBD, &accounting.name_any()) },
@@ -152,11 +156,11 @@ fn slurmdbd(accounting: &Accounting) -> Value {
     let base = json!({
         "name": container::SLURMDBD,
         "ports": [containers::port(app::SLURMDBD, port::SLURMDBD)],
-        // Nothing else probes it: before it listens, slurmdbd converts the tables of an older release, which may take
-        // hours and must not be cut off.
+        // No liveness or startup probe: before it listens, slurmdbd converts the tables of an older release, which may
+        // take hours and must not be interrupted.
         "readinessProbe": containers::often(containers::tcp_probe(port::SLURMDBD)),
         "securityContext": containers::unprivileged(slurm::UID),
-        // Its last words, which the status quotes when it ended.
+        // The status quotes these last log lines.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             volume::read_only(volumes::SLURM_ETC, dir::SLURM_ETC),
@@ -180,6 +184,8 @@ fn pod_volumes(accounting: &Accounting, internal: &Internal) -> Vec<Value> {
     ];
     let jwks = internal.jwks.iter();
     sources.extend(jwks.map(|jwks| volume::jwks(&jwks.reference, file::JWKS)));
+    let database = internal.database_files.iter();
+    sources.extend(database.map(|file| volume::secret_key(&file.reference, file.name, None)));
     vec![
         volume::projected(volumes::SLURM_ETC, volume::OWNER_ONLY, &sources),
         volume::memory(volumes::RUN),

@@ -1,25 +1,26 @@
-//! What slurmdbd's pod tells about slurmdbd. Pure.
+//! Derives the state of slurmdbd from its pod and its log. Pure.
 
 use std::{slice, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use keelson_api::well_known::{container, reason};
+use slurm_conf::container::DATABASE_ERROR;
 
 use crate::{
     pod_diagnosis::{self, TRIES_AGAIN},
     problem::Problem,
 };
 
-/// How far slurmdbd came.
+/// State of slurmdbd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Daemon {
-    /// It is on its way, and Kubernetes has nothing to complain about.
+    /// slurmdbd is starting, and Kubernetes reports no problem.
     Starting,
-    /// It ended and is started again after a pause, or Kubernetes cannot start it.
+    /// slurmdbd terminated and is restarted after a back-off, or Kubernetes cannot start it.
     Troubled(Problem),
-    /// It runs but does not listen: it waits for its database or converts it. However it ended before, this may take
-    /// hours and is no fault.
+    /// slurmdbd runs but does not listen: it waits for its database or converts it. This may take hours and is not an
+    /// error, even if slurmdbd terminated before.
     Busy,
     Ready,
 }
@@ -44,20 +45,22 @@ fn container(pod: &Pod) -> Option<&ContainerStatus> {
     all.iter().find(|one| one.name == container::SLURMDBD)
 }
 
-/// The driver's words when the database cannot be reached or refuses the user.
+/// The database client's error when the database is unreachable or rejects the user.
 const NOT_CONNECTED: &str = "mysql_real_connect failed";
-/// Why a slurmdbd that starts does not get on: it is at its database just now, in vain.
+/// Returns why a starting slurmdbd makes no progress, if it is failing to connect to its database right now.
 pub fn refusal(log: &str) -> Option<String> {
     let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty());
     let last = lines.next()?;
     if last.contains(TRIES_AGAIN) {
         lines.find_map(|line| from("error: ", line))
+    } else if last.contains(DATABASE_ERROR) {
+        from("error: ", last)
     } else {
         lost_connection(last)
     }
 }
 
-/// Whether a slurmdbd that listens found its database gone since it started, going by what it said of late.
+/// Returns the error of a listening slurmdbd that has lost its database since it started, going by its recent log.
 pub fn lost_connection(log: &str) -> Option<String> {
     log.lines()
         .rev()
@@ -72,7 +75,7 @@ fn from(word: &str, line: &str) -> Option<String> {
         .map(|text| text.trim_end().to_owned())
 }
 
-/// The last line of a log, without the time before it.
+/// Returns the last meaningful line of a log, without its timestamp.
 pub fn last_line(log: &str) -> Option<&str> {
     let said = |line: &&str| !line.is_empty() && !pod_diagnosis::is_noise(line);
     let line = log.lines().rev().map(str::trim).find(said)?;
@@ -83,7 +86,7 @@ pub fn last_line(log: &str) -> Option<&str> {
     Some(text.strip_prefix("slurmdbd: ").unwrap_or(text))
 }
 
-/// Whether an end is about the database, which somebody else may be responsible for.
+/// Reports whether slurmdbd terminated because of the database, which may be someone else's responsibility.
 pub fn is_about_the_database(Problem { reason, message }: &Problem) -> bool {
     *reason == reason::DAEMON_ENDED
         && (message.to_ascii_lowercase().contains("mysql") || message.contains("atabase"))

@@ -1,4 +1,4 @@
-//! Reads what an Accounting is built from and what exists of it.
+//! Reads the inputs of an Accounting and its existing children.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,31 +17,35 @@ use crate::{
     fingerprints::HashKey,
 };
 
-/// Enough for several attempts at the database.
+/// Enough for several connection attempts.
 const LOG_LINES: i64 = 40;
-/// Seconds: what a slurmdbd that listens said before that is not held against it. Nothing tells that its database is
-/// back, only that it complains no more.
+/// Seconds of log that count once slurmdbd listens. slurmdbd does not log that its database is back; it only stops
+/// logging errors.
 const OF_LATE: i64 = 60;
 const LOG_LIMIT: Duration = Duration::from_secs(5);
 
-/// Everything that the other steps look at.
+/// Input of the other steps.
 #[derive(Clone)]
 pub struct Observed {
     pub accounting: Arc<Accounting>,
     pub slurm_key: Option<Arc<Secret>>,
     pub hash_key: Option<HashKey>,
-    /// Checksum of the slurm.key that a slurmctld with the same Secret runs with.
+    /// Fingerprint of the slurm.key that a slurmctld with the same Secret runs with.
     pub slurm_key_in_use: Option<String>,
     pub jwt_key: Option<Arc<Secret>>,
-    /// Holds the password of the database.
+    /// The Secret with the database password.
     pub password: Option<Arc<Secret>>,
+    /// The Secret with the certificates that the database's certificate is verified with.
+    pub database_ca: Option<Arc<Secret>>,
+    /// The Secret with slurmdbd's own certificate.
+    pub database_client: Option<Arc<Secret>>,
     pub jwks: Option<Arc<ConfigMap>>,
     pub live: Live,
-    /// What slurmdbd said of late, while it runs.
+    /// Recent log of a running slurmdbd.
     pub log: Option<String>,
 }
 
-/// The children as they are.
+/// The existing children.
 #[derive(Clone, Default)]
 pub struct Live {
     pub service: Option<Arc<Service>>,
@@ -57,20 +61,23 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
     let name = accounting.accounting_name();
     let here = |name: &str| Key::new(&namespace, name);
 
-    let mut secrets = [None, None, None];
-    let references = [
-        spec.slurm_key_ref.as_ref(),
-        spec.jwt_key(),
-        spec.storage_config
-            .as_ref()
-            .map(|storage| &storage.password_key_ref),
+    let storage = spec.storage_config.as_ref();
+    let tls = storage.and_then(|storage| storage.tls.as_ref());
+    let client = tls.and_then(|tls| tls.client_cert_ref.as_ref());
+    let mut secrets = [None, None, None, None, None];
+    let names = [
+        spec.slurm_key_ref.as_ref().map(|key| &key.name),
+        spec.jwt_key().map(|key| &key.name),
+        storage.map(|storage| &storage.password_key_ref.name),
+        tls.map(|tls| &tls.ca_cert_ref.name),
+        client.map(|client| &client.name),
     ];
-    for (slot, reference) in secrets.iter_mut().zip(references) {
-        if let Some(reference) = reference {
-            *slot = context.secret(&namespace, &reference.name).await?;
+    for (slot, name) in secrets.iter_mut().zip(names) {
+        if let Some(name) = name {
+            *slot = context.secret(&namespace, name).await?;
         }
     }
-    let [slurm_key, jwt_key, password] = secrets;
+    let [slurm_key, jwt_key, password, database_ca, database_client] = secrets;
     let jwks = match &spec.jwks_key_ref {
         Some(reference) => context.config_map(&namespace, &reference.name).await?,
         None => None,
@@ -92,6 +99,8 @@ pub async fn observe(context: &Context, accounting: Arc<Accounting>) -> Result<O
         hash_key,
         jwt_key,
         password,
+        database_ca,
+        database_client,
         jwks,
         live: Live {
             service: caches.services.get(&here(&name)),
@@ -116,7 +125,7 @@ fn slurm_key_in_use(context: &Context, accounting: &Accounting) -> Option<String
         .find_map(|controller| context.slurm_key_in_use(&controller))
 }
 
-/// A log that cannot be read makes the status poorer and nothing worse: Slinky's roles do not allow it.
+/// Reads the log of slurmdbd. A failure only makes the status less detailed: Slinky's RBAC roles forbid reading logs.
 async fn read_log(
     context: &Context,
     namespace: &str,
@@ -133,7 +142,7 @@ async fn read_log(
     match tokio::time::timeout(LOG_LIMIT, api.logs(pod, &params)).await {
         Ok(Ok(log)) => Some(log),
         Ok(Err(error)) => {
-            tracing::debug!(pod, error = chain(&error), "cannot read slurmdbd's log");
+            tracing::debug!(pod, error = chain(&error), "failed to read the log of slurmdbd");
             None
         }
         Err(_) => None,

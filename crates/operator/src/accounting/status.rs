@@ -1,4 +1,4 @@
-//! What a person sees of an Accounting. Pure.
+//! Computes the status of an Accounting. Pure.
 
 use jiff::Timestamp;
 use keelson_api::{
@@ -8,6 +8,7 @@ use keelson_api::{
 };
 
 use super::{
+    build::Children,
     daemon::{self, Daemon},
     observe::{Live, Observed},
 };
@@ -17,18 +18,34 @@ use crate::{
     teardown::Teardown,
 };
 
-/// How far a reconcile came.
+/// Result of a reconcile.
 #[derive(Debug)]
 pub enum Outcome<'a> {
-    /// Nothing could be built; what runs goes on as it was.
+    /// Nothing could be built; what runs stays as it was.
     Blocked(&'a Problem),
     /// slurmdbd runs elsewhere.
     External,
-    /// The children are as they should be; these lines of the user's are not used.
+    /// The children are up to date; these lines of the user's configuration have no effect.
     Applied(&'a [String]),
 }
 
-/// What a person should look at.
+impl<'a> Outcome<'a> {
+    /// `problem` is why the children were not built or not applied.
+    pub fn of(
+        built: &'a Result<Option<Children>, Problem>,
+        problem: Option<&'a Problem>,
+        teardown: &Teardown,
+    ) -> Self {
+        match (built, problem) {
+            (Err(problem), _) if teardown.excuses(problem) => Self::Applied(&[]),
+            (_, Some(problem)) | (Err(problem), None) => Self::Blocked(problem),
+            (Ok(None), None) => Self::External,
+            (Ok(Some(children)), None) => Self::Applied(&children.findings),
+        }
+    }
+}
+
+/// Returns the problem to report.
 pub fn problem(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> Option<Problem> {
     match outcome {
         Outcome::Blocked(problem) => Some((*problem).clone()),
@@ -62,11 +79,11 @@ fn findings(observed: &Observed, outcome: &Outcome<'_>, now: Timestamp) -> Vec<F
     let (ready, progressing) = match outcome {
         Outcome::Blocked(problem) => (
             not_ready(problem),
-            settled("nothing is changed until that is repaired"),
+            settled("no changes will be made until this is fixed"),
         ),
         Outcome::External => {
             let address = observed.accounting.address();
-            let message = format!("slurmdbd runs elsewhere, at {address}");
+            let message = format!("using the external slurmdbd at {address}");
             let ready = Finding::new(condition::READY, true, reason::EXTERNAL, message);
             (ready, settled(""))
         }
@@ -103,17 +120,13 @@ fn readiness(observed: &Observed, daemon: &Daemon) -> Finding {
         Daemon::Busy => {
             let last = observed.log.as_deref().and_then(daemon::last_line);
             let message = match last {
-                Some(line) => format!("slurmdbd does not listen yet; last it said: {line}"),
-                None => "slurmdbd does not listen yet; it connects to its database or converts it".to_owned(),
+                Some(line) => format!("slurmdbd is not listening yet; last log line: {line}"),
+                None => "slurmdbd is not listening yet; it is connecting to its database or converting it"
+                    .to_owned(),
             };
             Finding::new(condition::READY, false, reason::STARTING, message)
         }
-        _ => Finding::new(
-            condition::READY,
-            false,
-            reason::STARTING,
-            "slurmdbd is being started",
-        ),
+        _ => Finding::new(condition::READY, false, reason::STARTING, "slurmdbd is starting"),
     }
 }
 
@@ -124,7 +137,7 @@ fn progress(live: &Live, daemon: &Daemon) -> Finding {
             || status.current_revision != status.update_revision
     });
     if rolling {
-        let message = "slurmdbd is replaced by one with the newest configuration";
+        let message = "slurmdbd is restarting with the latest configuration";
         return Finding::new(condition::PROGRESSING, true, reason::ROLLING_OUT, message);
     }
     match daemon {
@@ -138,7 +151,7 @@ fn progress(live: &Live, daemon: &Daemon) -> Finding {
     }
 }
 
-/// What keeps slurmdbd from working, in its own or Kubernetes' words.
+/// Returns why slurmdbd does not work, quoting slurmdbd or Kubernetes.
 fn trouble(observed: &Observed, now: Timestamp) -> Option<Problem> {
     let log = observed.log.as_deref();
     let words = match daemon::of_pod(observed.live.pod.as_ref(), now) {

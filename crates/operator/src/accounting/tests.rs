@@ -1,4 +1,4 @@
-//! From an Accounting as a user writes it to the objects and the status, without a cluster.
+//! Tests from the Accounting that a user writes to the objects and the status, without a cluster.
 #![allow(
     clippy::needless_pass_by_value,
     reason = "json! literals read better unborrowed"
@@ -18,7 +18,7 @@ use keelson_api::{Accounting, well_known::reason};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::{problem::Problem, teardown::Teardown};
+use crate::{children::checksum, problem::Problem, teardown::Teardown};
 
 use super::{
     build::Children,
@@ -71,6 +71,8 @@ fn observed(spec: Value) -> Observed {
         hash_key: Some(crate::fingerprints::HashKey::for_tests()),
         jwt_key: Some(secret("jwt.key", "secret")),
         password: Some(secret("password", "hush")),
+        database_ca: None,
+        database_client: None,
         jwks: None,
         live: Live::default(),
         log: None,
@@ -134,7 +136,7 @@ fn with_everything_that_a_user_may_change() {
     insta::assert_yaml_snapshot!("full-findings", children.findings);
 }
 
-/// What rolls slurmdbd, and what must not.
+/// Covers what restarts slurmdbd, and what must not.
 #[test]
 fn slurmdbd_is_replaced_when_anything_that_it_reads_at_its_start_changes() {
     let before = pod_annotations(&children(&observed(json!({}))));
@@ -159,11 +161,72 @@ fn slurmdbd_is_replaced_when_anything_that_it_reads_at_its_start_changes() {
         pod_annotations(&children(&observed))
     };
     assert_ne!(with_jwks("a"), with_jwks("b"));
-    // The status of the pod is no reason.
+    // A change of the pod's status must not restart it.
     assert_eq!(
         before,
         after(|o| o.live.pod = Some(Arc::new(pod(json!({ "ready": true })))))
     );
+}
+
+fn with_tls(ca: &str, key: &str) -> Observed {
+    let mut observed = observed(json!({
+        "storageConfig": {
+            "host": "mariadb", "passwordKeyRef": { "name": "db", "key": "password" },
+            "tls": { "caCertRef": { "name": "db-ca", "key": "ca.crt" }, "clientCertRef": { "name": "db-client" } },
+        },
+        "extraConf": "StorageParameters=SSL_CIPHER=HIGH",
+    }));
+    observed.database_ca = Some(secret("ca.crt", ca));
+    let mut client = secret("tls.crt", "certificate");
+    let data = Arc::make_mut(&mut client).data.get_or_insert_default();
+    data.insert("tls.key".to_owned(), ByteString(key.as_bytes().to_vec()));
+    data.insert("ca.crt".to_owned(), ByteString(b"not read".to_vec()));
+    observed.database_client = Some(client);
+    observed
+}
+
+#[test]
+fn tls_of_the_database() {
+    let children = children(&with_tls("authority", "key"));
+    insta::assert_snapshot!("tls-slurmdbd-conf", slurmdbd_conf(&children));
+    let pod = children
+        .stateful_set
+        .value
+        .pointer("/spec/template/spec")
+        .unwrap();
+    insta::assert_yaml_snapshot!("tls-volumes", pod.pointer("/volumes/0").unwrap());
+    let text = children.stateful_set.value.to_string();
+    assert!(
+        !text.contains("authority") && !text.contains(&checksum::of_bytes(b"key")),
+        "{text}"
+    );
+}
+
+#[test]
+fn slurmdbd_is_replaced_when_a_certificate_or_its_key_changes() {
+    let annotations = |ca, key| pod_annotations(&children(&with_tls(ca, key)));
+    let before = annotations("authority", "key");
+    assert_eq!(annotations("authority", "key"), before);
+    assert_ne!(annotations("another", "key"), before);
+    assert_ne!(annotations("authority", "another"), before);
+    let mut observed = with_tls("authority", "key");
+    let client = observed.database_client.as_mut().unwrap();
+    let data = Arc::make_mut(client).data.as_mut().unwrap();
+    data.insert("ca.crt".to_owned(), ByteString(b"changed".to_vec()));
+    assert_eq!(pod_annotations(&children(&observed)), before);
+}
+
+#[rstest]
+#[case::no_authority(|o: &mut Observed| o.database_ca = None, "Secret db-ca does not exist: create it with the key \"ca.crt\"")]
+#[case::no_certificate(|o: &mut Observed| o.database_client = None, "Secret db-client does not exist: create it with the key \"tls.crt\"")]
+#[case::no_key_for_it(
+    |o: &mut Observed| o.database_client = Some(secret("tls.crt", "certificate")),
+    "Secret db-client has no key \"tls.key\", or it is empty: add it"
+)]
+fn a_missing_certificate_is_named(#[case] change: fn(&mut Observed), #[case] expected: &str) {
+    let mut observed = with_tls("authority", "key");
+    change(&mut observed);
+    assert_eq!(decide(&observed).err().unwrap().message, expected);
 }
 
 #[rstest]
@@ -252,7 +315,7 @@ fn ended(message: &str) -> Value {
 )]
 #[case::waits_to_be_started_again(
     json!({ "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": ended("[t] fatal: no\n[t] error: later\n") }),
-    troubled(reason::DAEMON_ENDED, "container slurmdbd ended and is started again, it said: fatal: no")
+    troubled(reason::DAEMON_ENDED, "container slurmdbd terminated and is being restarted: fatal: no")
 )]
 fn the_pod_tells_how_far_slurmdbd_is(#[case] container: Value, #[case] expected: Daemon) {
     assert_eq!(
@@ -268,7 +331,7 @@ fn troubled(reason: &'static str, message: &str) -> Daemon {
     })
 }
 
-/// As slurmdbd 26.05 writes it while the database refuses its password.
+/// Log of slurmdbd 26.05 while the database rejects its password.
 const REFUSED: &str = "\
 [2026-11-15T18:07:00.246] error: mysql_real_connect failed: 1045 Access denied for user 'slurm'@'10.0.1.9' (using password: YES)
 [2026-11-15T18:07:00.246] error: The database must be up when starting the MYSQL plugin.  Trying again in 5 seconds.
@@ -282,6 +345,38 @@ fn the_line_with_the_cause_is_quoted() {
     assert_eq!(daemon::refusal(first).unwrap(), cause, "between the two lines");
     let getting_on = format!("{REFUSED}[t] error: Database settings not recommended values: x\n");
     assert_eq!(daemon::refusal(&getting_on), None);
+}
+
+/// Logs of slurmdbd 26.05 with TLS, and of `init`; a test of `init` shows that they say this.
+#[rstest]
+#[case::another_authority(
+    "error: mysql_real_connect failed: 2026 TLS/SSL error: self-signed certificate in certificate chain"
+)]
+#[case::another_name("error: mysql_real_connect failed: 2026 TLS/SSL error: Hostname verification failed")]
+#[case::no_client_certificate(
+    "error: mysql_real_connect failed: 1045 Access denied for user 'slurm'@'db' (using password: YES)"
+)]
+fn the_drivers_own_error_is_in_the_condition(#[case] error: &str) {
+    let (_, again) = REFUSED.trim_end().split_once('\n').unwrap();
+    let log = format!("[2026-11-19T04:50:58.184] {error}\n{again}\n");
+    let status = status_of(json!({ "state": { "running": {} } }), Some(&log));
+    let ready = status.pointer("/conditions/0/message").unwrap().as_str().unwrap();
+    assert_eq!(
+        ready,
+        format!("slurmdbd cannot use the database slurm_acct_db at mariadb:3306 as user slurm: {error}")
+    );
+}
+
+#[test]
+fn a_database_without_tls_is_in_the_condition() {
+    let error = "error: the database mariadb:3306 offers no TLS, and slurmdbd would connect without it";
+    let status = status_of(
+        json!({ "state": { "running": {} } }),
+        Some(&format!("init: {error}\n")),
+    );
+    let ready = status.pointer("/conditions/0").unwrap();
+    assert_eq!(ready["reason"], reason::DATABASE_UNUSABLE);
+    assert!(ready["message"].as_str().unwrap().ends_with(error), "{ready}");
 }
 
 #[test]
@@ -355,7 +450,7 @@ fn a_rollout_is_told_as_progress() {
 fn lines_that_are_not_used_degrade_a_working_accounting() {
     let mut observed = observed(json!({}));
     observed.live.pod = Some(Arc::new(pod(json!({ "ready": true }))));
-    let unused = ["line 1: DbdPort is not used".to_owned()];
+    let unused = ["line 1: DbdPort is ignored".to_owned()];
     let status = status::compute(
         &observed,
         &Outcome::Applied(&unused),

@@ -1,19 +1,26 @@
-//! Turns what was observed into input that can be built from, or says what is missing.
+//! Turns the observed state into input for the build, or reports what is missing.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
 use keelson_api::{
-    accounting::StorageConfig,
+    accounting::{StorageConfig, StorageTls},
+    assemble,
     references::{ConfigMapKeySelector, SecretKeySelector},
-    well_known::{file, port},
+    well_known::{self, file},
 };
 use slurm_conf::slurmdbd_conf::{SlurmdbdConf, Storage};
 
 use super::observe::Observed;
-use crate::{fingerprints::Fingerprints, problem::Problem, secrets, workload::stateful_set_template};
+use crate::{
+    children::checksum, fingerprints::Fingerprints, port, problem::Problem, secrets,
+    workload::stateful_set_template,
+};
 
-/// What the children are built from.
+/// Validated input of the build.
 #[derive(Debug, Clone)]
 pub enum Validated {
-    /// slurmdbd runs elsewhere; clusters are pointed there and nothing is made.
+    /// slurmdbd is external: clusters use its address, and no children are created.
     External,
     Internal(Box<Internal>),
 }
@@ -26,11 +33,21 @@ pub struct Internal {
     pub jwt_key: SecretKeySelector,
     pub jwt_key_hash: String,
     pub jwks: Option<Jwks>,
-    /// For what is known only when the files are built: slurmdbd.conf holds the database's password.
+    pub database_files: Vec<DatabaseFile>,
+    /// Computes the fingerprint of slurmdbd.conf, which is rendered later and contains the database password.
     pub names: Fingerprints,
 }
 
-/// Keys of tokens that others sign.
+/// A file for the connection to the database.
+#[derive(Debug, Clone)]
+pub struct DatabaseFile {
+    pub reference: SecretKeySelector,
+    /// Name of the file in slurmdbd's pod.
+    pub name: &'static str,
+    pub checksum: String,
+}
+
+/// The key set for tokens that others sign.
 #[derive(Debug, Clone)]
 pub struct Jwks {
     pub reference: ConfigMapKeySelector,
@@ -45,6 +62,8 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         slurm_key_in_use,
         jwt_key,
         password,
+        database_ca: _,
+        database_client: _,
         jwks: _,
         live,
         log: _,
@@ -55,7 +74,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
             .external_config
             .as_ref()
             .ok_or_else(|| Problem::invalid("externalConfig must be set when external is true"))?;
-        port_number("externalConfig.port", address.port)?;
+        port::number("externalConfig.port", address.port)?;
         return Ok(Validated::External);
     }
     let slurm_key_ref = spec
@@ -83,7 +102,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     Ok(Validated::Internal(Box::new(Internal {
         conf: SlurmdbdConf {
             host: accounting.pod_name(),
-            port: port::SLURMDBD,
+            port: well_known::port::SLURMDBD,
             jwks: jwks.is_some(),
             storage: database(storage, password)?,
             extra_conf: spec.extra_conf.clone().unwrap_or_default(),
@@ -93,8 +112,56 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         jwt_key: jwt_key_ref,
         jwt_key_hash,
         jwks,
+        database_files: database_files(observed)?,
         names,
     })))
+}
+
+/// The certificates and the key for TLS with the database.
+fn database_files(observed: &Observed) -> Result<Vec<DatabaseFile>, Problem> {
+    let storage = observed.accounting.spec.storage_config.as_ref();
+    let Some(StorageTls {
+        ca_cert_ref,
+        client_cert_ref,
+    }) = storage.and_then(|storage| storage.tls.as_ref())
+    else {
+        return Ok(Vec::new());
+    };
+    let of_client = |key: &str| {
+        let client = client_cert_ref.as_ref()?;
+        Some(SecretKeySelector {
+            name: client.name.clone(),
+            key: key.to_owned(),
+            optional: None,
+        })
+    };
+    let files = [
+        (
+            Some(ca_cert_ref.clone()),
+            file::DATABASE_CA,
+            &observed.database_ca,
+        ),
+        (
+            of_client(file::TLS_CERT),
+            file::DATABASE_CERT,
+            &observed.database_client,
+        ),
+        (
+            of_client(file::TLS_KEY),
+            file::DATABASE_CERT_KEY,
+            &observed.database_client,
+        ),
+    ];
+    let read = |(reference, name, secret): (Option<SecretKeySelector>, _, &Option<Arc<Secret>>)| {
+        let reference = reference?;
+        let checksum = secrets::value(secret.as_deref(), &reference).map(checksum::of_bytes);
+        Some(checksum.map(|checksum| DatabaseFile {
+            reference,
+            name,
+            checksum,
+        }))
+    };
+    files.into_iter().filter_map(read).collect()
 }
 
 fn database(storage: &StorageConfig, password: &[u8]) -> Result<Storage, Problem> {
@@ -103,11 +170,12 @@ fn database(storage: &StorageConfig, password: &[u8]) -> Result<Storage, Problem
         .map_err(|_| Problem::invalid(format!("key {key:?} of Secret {name} is not text")))?;
     Ok(Storage {
         host: storage.host.clone(),
-        port: port_number("storageConfig.port", storage.port())?,
+        port: port::number("storageConfig.port", storage.port())?,
         database: storage.database(),
         user: storage.username.clone().filter(|user| !user.is_empty()),
-        // A line end behind the password comes from the tool that made the Secret; no line of a file could hold it.
+        // The tool that created the Secret may append a line break, which no line of slurmdbd.conf can contain.
         password: Some(password.trim_end_matches(['\r', '\n']).to_owned()),
+        tls: assemble::storage_tls(storage),
     })
 }
 
@@ -127,11 +195,4 @@ fn jwks(observed: &Observed) -> Result<Option<Jwks>, Problem> {
         .cloned()
         .ok_or_else(|| Problem::no_key("ConfigMap", name, key))?;
     Ok(Some(Jwks { reference, text }))
-}
-
-fn port_number(what: &str, port: i32) -> Result<u16, Problem> {
-    u16::try_from(port)
-        .ok()
-        .filter(|port| *port != 0)
-        .ok_or_else(|| Problem::invalid(format!("{what} is {port}, which is not a port")))
 }

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use k8s_openapi::ByteString;
 use sha2::{Digest, Sha256};
 
-/// sha256 in hexadecimal.
+/// Returns the SHA-256 in hexadecimal.
 pub fn of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Over the values in the order of their keys; nothing for an empty map.
+/// Returns the checksum of the values in key order; empty for an empty map.
 pub fn of_texts(data: &BTreeMap<String, String>) -> String {
     of_values(data.values().map(String::as_bytes))
 }

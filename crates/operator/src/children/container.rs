@@ -1,4 +1,4 @@
-//! Containers that several kinds of pods have, and parts of containers.
+//! Containers that several kinds of pods share, and parts of containers.
 
 use keelson_api::{
     Controller,
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::{pod, volume};
 
 const LOGFILE_SCRIPT: &str = include_str!("scripts/logfile.sh");
-/// How that script makes its FIFO, and how it did at first: open to everybody in the pod, jobs included.
+/// How that script creates its FIFO, and how its first version did: open to everyone in the pod, including jobs.
 const CREATE_FIFO: &str = "mkfifo -m 600";
 const CREATE_FIFO_AT_FIRST: &str = "mkfifo -m 777";
 const INITCONF_SCRIPT: &str = include_str!("scripts/initconf.sh");
 
-/// The arguments by which slurmd and sackd find their configuration: every slurmctld there may be, so that the loss of
-/// one does not keep a daemon from starting.
+/// Returns the servers from which slurmd and sackd fetch their configuration: every slurmctld, so that daemons can
+/// start while one is lost.
 pub fn conf_server(controller: &Controller) -> String {
     let replicas = controller.replicas();
     if replicas <= 1 {
@@ -29,8 +29,8 @@ pub fn conf_server(controller: &Controller) -> String {
     hosts.join(",")
 }
 
-/// Prints a log file that a daemon can only write to a path: a native sidecar that reads a FIFO. Without a uid it runs
-/// as the image says.
+/// Builds a native sidecar that prints the log of a daemon that can log only to a path: it reads a FIFO there. Without
+/// `uid` it runs as the image's user.
 pub fn logfile(log: &str, uid: Option<i64>, user: Option<&RawObject>) -> Value {
     let mut base = json!({
         "name": container::LOGFILE,
@@ -45,8 +45,8 @@ pub fn logfile(log: &str, uid: Option<i64>, user: Option<&RawObject>) -> Value {
     pod::container(base, user)
 }
 
-/// A worker's spec as its revision records it. The script of the log sidecar is recorded in its first form: a better one
-/// reaches a worker when its pod is made anew anyway, and is no reason to drain it.
+/// Returns a worker's spec as its revision records it, with the first version of the log sidecar's script: a better
+/// script reaches a worker when its pod is recreated anyway, and is no reason to drain it.
 pub fn as_recorded(pod_spec: &Value) -> Value {
     let mut recorded = pod_spec.clone();
     let sidecars = recorded.get_mut("initContainers").and_then(Value::as_array_mut);
@@ -59,7 +59,7 @@ pub fn as_recorded(pod_spec: &Value) -> Value {
     recorded
 }
 
-/// Copies keys to where sackd finds them with the owner that it demands.
+/// Builds a container that copies keys to where sackd expects them, with the owner that it requires.
 pub fn initconf(user: Option<&RawObject>) -> Value {
     let base = json!({
         "name": container::INITCONF,
@@ -73,7 +73,7 @@ pub fn initconf(user: Option<&RawObject>) -> Value {
     pod::container(base, user)
 }
 
-/// The security context of a daemon that needs no privilege and writes to its volumes alone, as the user of this id.
+/// Returns the security context of a daemon that needs no privileges and writes only to its volumes, run as this user.
 pub fn unprivileged(uid: i64) -> Value {
     json!({
         "runAsNonRoot": true,
@@ -86,7 +86,7 @@ pub fn unprivileged(uid: i64) -> Value {
     })
 }
 
-/// The same for the whole pod; volumes belong to the user's group.
+/// Returns the same for the whole pod; volumes belong to the user's group.
 pub fn unprivileged_pod(uid: i64) -> Value {
     json!({
         "runAsNonRoot": true,
@@ -97,17 +97,15 @@ pub fn unprivileged_pod(uid: i64) -> Value {
     })
 }
 
-/// Asks a daemon over HTTP on its own port.
 pub fn http_probe(path: &str, port: &str) -> Value {
     json!({ "httpGet": { "path": path, "port": port } })
 }
 
-/// Connects and hangs up.
 pub fn tcp_probe(port: u16) -> Value {
     json!({ "tcpSocket": { "port": port } })
 }
 
-/// A probe of a daemon that others wait for.
+/// Paces the probe of a daemon that others wait for: runs every two seconds.
 pub fn often(mut probe: Value) -> Value {
     if let Value::Object(fields) = &mut probe {
         fields.insert("periodSeconds".into(), json!(2));
@@ -115,27 +113,27 @@ pub fn often(mut probe: Value) -> Value {
     probe
 }
 
-/// A probe of a starting daemon: looks every second, gives up after a minute.
+/// Paces the probe of a starting daemon: runs every second, gives up after a minute.
 pub fn starting(probe: Value) -> Value {
     paced(probe, 1, 60)
 }
 
-/// A probe of a daemon that takes in all its state before it answers, however much that is: gives up after ten minutes.
+/// Paces the probe of a daemon that loads all its state, however large, before it answers: gives up after ten minutes.
 pub fn recovering(probe: Value) -> Value {
     paced(probe, 1, 600)
 }
 
-/// A probe that tells soon when a daemon serves, and bears a pause of ten seconds.
+/// Paces a probe that soon detects that a daemon serves, and tolerates a pause of ten seconds.
 pub fn prompt(probe: Value) -> Value {
     paced(probe, 2, 5)
 }
 
-/// A probe that gives up after a minute.
+/// Paces a probe that gives up after a minute.
 pub fn patient(probe: Value) -> Value {
     paced(probe, 10, 6)
 }
 
-/// A probe that gives up after two minutes: for a daemon that falls silent for a while to hand over its work.
+/// Paces a probe that gives up after two minutes, for a daemon that is silent while it hands over its work.
 pub fn forbearing(probe: Value) -> Value {
     paced(probe, 10, 12)
 }
@@ -173,7 +171,7 @@ mod tests {
         let script = recorded
             .pointer("/initContainers/0/command/2")
             .and_then(Value::as_str);
-        // The hash of every revision that is out there has this in it.
+        // The hash of every existing revision covers this text.
         let first = "# Prints what a daemon writes to $SOCKET, a FIFO. Ends when asked to.\nset -eu\ntrap 'exit 0' TERM\n\
              trap 'exit 1' INT HUP\nif [ ! -p \"$SOCKET\" ]; then\n    mkdir -p \"${SOCKET%/*}\"\n    rm -f \"$SOCKET\"\n    \
              mkfifo -m 777 \"$SOCKET\"\nfi\n# Each writer's end of file ends cat; wait in the background so that TERM is not held \

@@ -2,21 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use keelson_api::{overrides, well_known::label};
+use keelson_api::{
+    overrides,
+    well_known::{annotation, label},
+};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-/// Annotations that say something about the parent itself and would be wrong on a child. Argo CD prunes what carries its
-/// tracking id and is not in its manifests.
+/// Annotations that describe the parent itself and would be wrong on a child. Argo CD prunes objects that carry its
+/// tracking id and are not in its manifests.
 const OWN_ANNOTATIONS: [&str; 4] = [
-    "kubectl.kubernetes.io/",
-    "meta.helm.sh/",
-    "argocd.argoproj.io/",
-    "keelson.dev/",
+    annotation::KUBECTL_PREFIX,
+    annotation::HELM_PREFIX,
+    annotation::ARGO_CD_PREFIX,
+    annotation::PREFIX,
 ];
-const OWN_LABELS: [&str; 1] = ["argocd.argoproj.io/"];
+const OWN_LABELS: [&str; 1] = [annotation::ARGO_CD_PREFIX];
 
-/// Labels and annotations of a child under construction; what is added later wins.
+/// Labels and annotations of a child under construction; later additions win.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
     pub labels: BTreeMap<String, String>,
@@ -24,7 +27,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// What every child takes over from its parent.
+    /// Returns what every child inherits from its parent.
     pub fn inherited(parent: &impl ResourceExt) -> Self {
         let keep = |map: &BTreeMap<String, String>, own: &[&str]| {
             map.iter()
@@ -38,7 +41,7 @@ impl Metadata {
         }
     }
 
-    /// Adds what the user wrote for this child.
+    /// Adds the user's overrides for this child.
     pub fn with_override(mut self, user: Option<&overrides::Metadata>) -> Self {
         let Some(overrides::Metadata { labels, annotations }) = user else {
             return self;
@@ -65,7 +68,6 @@ impl Metadata {
         self
     }
 
-    /// The `metadata` of a pod template.
     pub fn of_template(&self) -> Value {
         let mut value = json!({ "labels": self.labels });
         if let (false, Value::Object(fields)) = (self.annotations.is_empty(), &mut value) {
@@ -74,7 +76,6 @@ impl Metadata {
         value
     }
 
-    /// The `metadata` of an object.
     pub fn of_object(&self, namespace: &str, name: &str, owners: &[Value]) -> Value {
         let mut value = self.of_template();
         if let Value::Object(fields) = &mut value {
@@ -88,7 +89,7 @@ impl Metadata {
     }
 }
 
-/// The labels by which Services and workloads select pods.
+/// Returns the labels by which Services and workloads select pods.
 pub fn selector(app: &str, instance: &str) -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         (label::APP, app.to_owned()),
@@ -96,12 +97,12 @@ pub fn selector(app: &str, instance: &str) -> BTreeMap<&'static str, String> {
     ])
 }
 
-/// The reference by which Kubernetes deletes a child with its parent.
+/// Returns the reference to a child's controller, with which Kubernetes deletes it.
 pub fn owned_by<K: Resource<DynamicType = ()>>(parent: &K) -> Value {
     owner(parent, true)
 }
 
-/// A reference of one among several owners, none of which is in charge.
+/// Returns a reference to one of several owners, none of which is the controller.
 pub fn shared_by<K: Resource<DynamicType = ()>>(parent: &K) -> Value {
     owner(parent, false)
 }

@@ -1,10 +1,11 @@
-//! Parts that the child objects of several kinds have in common. Pure: values in, JSON out.
+//! Parts that the child objects of several kinds share. Pure: values in, JSON out.
 //!
-//! Objects are built as JSON, because what users write over them is JSON too and must reach the API server exactly as
-//! written, fields that our types do not know included.
+//! Objects are built as JSON because the user's overrides are JSON too and must reach the API server exactly as
+//! written, including fields that our types do not know.
 
 pub mod checksum;
 pub mod container;
+pub mod mariadb;
 pub mod metadata;
 pub mod pod;
 pub mod service;

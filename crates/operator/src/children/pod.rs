@@ -1,14 +1,16 @@
-//! Pod templates: ours, with what the user wrote over it.
+//! Pod templates: ours, merged with the user's overrides.
 
 use keelson_api::{
     merge::{merge_container, merge_pod_spec},
     overrides::{PodTemplate, RawObject},
+    well_known::label,
 };
 use serde_json::{Value, json};
 
 use super::metadata::Metadata;
 
-/// Our container with the user's changes. It keeps its name: logs, `exec` and the user's own pod template go by it.
+/// Merges the user's changes into our container. It keeps its name: logs, `exec` and the user's own pod template refer
+/// to it.
 pub fn container(base: Value, user: Option<&RawObject>) -> Value {
     let name = base.get("name").cloned();
     let mut merged = merge_container(base, user);
@@ -18,11 +20,11 @@ pub fn container(base: Value, user: Option<&RawObject>) -> Value {
     merged
 }
 
-/// Labels by which a chart tells its version. Charts put them on our objects and into their templates alike; on pods, a
-/// new version of a chart would be a restart of everything.
-const VERSIONS: [&str; 2] = ["helm.sh/chart", "app.kubernetes.io/version"];
+/// Labels with the version of a chart. Charts put them on our objects and into their templates alike; on pods, every
+/// new chart version would restart everything.
+const VERSIONS: [&str; 2] = [label::CHART, label::APP_VERSION];
 
-/// Our pod template with the user's changes. `metadata` already holds the user's labels and annotations.
+/// Merges the user's changes into our pod template. `metadata` already contains the user's labels and annotations.
 pub fn template(metadata: &Metadata, spec: Value, user: Option<&PodTemplate>) -> Value {
     let spec = merge_pod_spec(spec, user.and_then(|user| user.spec.as_ref()));
     let mut metadata = metadata.clone();
@@ -32,7 +34,7 @@ pub fn template(metadata: &Metadata, spec: Value, user: Option<&PodTemplate>) ->
     json!({ "metadata": metadata.of_template(), "spec": spec })
 }
 
-/// Adds a term to the required pod anti-affinity; what the user wrote stays.
+/// Adds a term to the required pod anti-affinity and keeps the user's terms.
 pub fn require_anti_affinity(pod_spec: &mut Value, term: Value) {
     let mut slot = pod_spec;
     for field in ["affinity", "podAntiAffinity"] {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::metadata::Metadata;
 
-/// One Service to be.
+/// Input for one Service.
 #[derive(Debug)]
 pub struct Service<'a> {
     pub namespace: &'a str,
@@ -22,13 +22,13 @@ pub struct Service<'a> {
     pub metadata: Metadata,
     pub owners: Vec<Value>,
     pub selector: BTreeMap<&'static str, String>,
-    /// Name of the port, here and in the pods.
+    /// Name of the port, in the Service and in the pods.
     pub port_name: &'a str,
     pub port: i32,
     pub user: Option<&'a ServiceOverride>,
 }
 
-/// A Service with an address of its own and the user's changes.
+/// Builds a Service with its own address, merged with the user's changes.
 pub fn public(service: Service<'_>) -> Result<Value, MergeError> {
     let Service {
         namespace,
@@ -62,7 +62,7 @@ pub fn public(service: Service<'_>) -> Result<Value, MergeError> {
     Ok(json!({ "metadata": metadata.of_object(namespace, name, &owners), "spec": spec }))
 }
 
-/// A Service that only gives names to pods, ready or not: daemons must find each other to become ready.
+/// Builds a Service that only gives names to pods, ready or not: daemons must find each other to become ready.
 pub fn headless(service: Service<'_>) -> Value {
     let Service {
         namespace,

@@ -1,4 +1,4 @@
-//! The Prometheus operator's `ServiceMonitor`, as far as we write it: a kind that a cluster may or may not have.
+//! The part of the Prometheus operator's `ServiceMonitor` that we write. A cluster may lack its CRD.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ const PLURAL: &str = "servicemonitors";
 /// The name of its CRD.
 pub const CRD: &str = "servicemonitors.monitoring.coreos.com";
 
-/// An object of the kind. Its spec is compared with what we sent and otherwise left alone.
+/// A `ServiceMonitor`. Its spec is compared with what we sent and otherwise not interpreted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceMonitor {

@@ -3,7 +3,7 @@
 use keelson_api::references::{ConfigMapKeySelector, SecretKeySelector};
 use serde_json::{Value, json};
 
-/// Modes of files, in the octal notation that people read.
+/// File modes in octal.
 pub const OWNER_ONLY: i32 = 0o600;
 pub const READABLE: i32 = 0o644;
 
@@ -19,27 +19,25 @@ pub fn claim(name: &str, claim: &str) -> Value {
     json!({ "name": name, "persistentVolumeClaim": { "claimName": claim } })
 }
 
-/// Files from several sources in one directory.
 pub fn projected(name: &str, default_mode: i32, sources: &[Value]) -> Value {
     json!({ "name": name, "projected": { "defaultMode": default_mode, "sources": sources } })
 }
 
-/// Every key of a ConfigMap.
 pub fn config_map(name: &str) -> Value {
     json!({ "configMap": { "name": name } })
 }
 
-/// One key of a ConfigMap as the file `path`.
+/// Projects one key of a ConfigMap as the file `path`.
 pub fn config_map_key(name: &str, key: &str, path: &str, mode: Option<i32>) -> Value {
     json!({ "configMap": { "name": name, "items": [item(key, path, mode)] } })
 }
 
-/// One key of a Secret as the file `path`.
+/// Projects one key of a Secret as the file `path`.
 pub fn secret_key(reference: &SecretKeySelector, path: &str, mode: Option<i32>) -> Value {
     json!({ "secret": { "name": reference.name, "items": [item(&reference.key, path, mode)] } })
 }
 
-/// Some keys of a Secret, each as a file of its own name.
+/// Projects some keys of a Secret, each as a file named after its key.
 pub fn secret_keys(name: &str, keys: &[(String, i32)]) -> Value {
     let items: Vec<Value> = keys
         .iter()
@@ -48,7 +46,7 @@ pub fn secret_keys(name: &str, keys: &[(String, i32)]) -> Value {
     json!({ "secret": { "name": name, "items": items } })
 }
 
-/// The key set for tokens that others sign.
+/// Projects the key set for tokens that others sign.
 pub fn jwks(reference: &ConfigMapKeySelector, path: &str) -> Value {
     config_map_key(&reference.name, &reference.key, path, None)
 }
@@ -68,7 +66,7 @@ pub fn read_only(volume: &str, path: &str) -> Value {
     json!({ "name": volume, "mountPath": path, "readOnly": true })
 }
 
-/// One file of a volume at `directory/file`.
+/// Mounts one file of a volume at `directory/file`.
 pub fn file(volume: &str, directory: &str, file: &str) -> Value {
     json!({ "name": volume, "mountPath": format!("{directory}/{file}"), "subPath": file, "readOnly": true })
 }

@@ -1,4 +1,4 @@
-//! Brings the children of a Controller to their desired form: first what pods mount and find each other by, then the pods.
+//! Applies the children of a Controller: first what pods mount and find each other by, then the pods.
 
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ use serde_json::json;
 use super::{
     build::{Children, Daemon},
     configuration::delivery::is_ready,
-    error::Error,
     observe::{Live, Observed},
 };
 use crate::{
     apply_child::apply_child,
     caches::{CONTROLLER, REFERENCE, reference_value},
     context::Context,
+    error::Error,
     keys,
 };
 
-/// The label by which a StatefulSet tells its pods' templates apart.
+/// The label by which a StatefulSet tells the templates of its pods apart.
 const REVISION: &str = "controller-revision-hash";
 
-/// Makes the key Secrets that the Controller asks for and that do not exist; true when one was made.
+/// Creates the key Secrets that the Controller asks for and that do not exist; returns whether one was created.
 pub async fn make_missing_keys(
     context: &Context,
     writer: &Writer,
@@ -58,10 +58,10 @@ pub async fn make_missing_keys(
                 context.events.normal(
                     controller,
                     "KeyCreated",
-                    format!("made the key Secret {}", reference.name),
+                    format!("created the key Secret {}", reference.name),
                 );
             }
-            // The cache was behind, or somebody else was faster: theirs counts.
+            // The cache was stale, or someone else was faster: the existing Secret counts.
             Err(error) if error.is_already_exists() => {}
             Err(error) => return Err(Error::Key(error)),
         }
@@ -69,7 +69,7 @@ pub async fn make_missing_keys(
     Ok(made)
 }
 
-/// Those that need this Controller's slurmctld.
+/// Returns the objects that need this Controller's slurmctld.
 pub fn users(context: &Context, key: &Key) -> Vec<String> {
     let id = key.to_string();
     let nodesets = context.caches.nodesets.find(CONTROLLER, &id);
@@ -86,7 +86,7 @@ pub fn users(context: &Context, key: &Key) -> Vec<String> {
         .collect()
 }
 
-/// Keeps the Controller and its keys from going before those that need them.
+/// Adds finalizers that keep the Controller and its keys until the objects that need them are gone.
 pub async fn hold(context: &Context, writer: &Writer, observed: &Observed) -> Result<(), Error> {
     let Observed {
         controller,
@@ -110,7 +110,7 @@ pub async fn hold(context: &Context, writer: &Writer, observed: &Observed) -> Re
     Ok(())
 }
 
-/// Lets the Controller go, and the keys that no other one uses.
+/// Removes the finalizers from the Controller and from keys that no other Controller uses.
 pub async fn release(context: &Context, writer: &Writer, controller: &Controller) -> Result<(), Error> {
     let namespace = controller.namespace().unwrap_or_default();
     for key in controller
@@ -150,11 +150,11 @@ pub async fn apply(
         config,
         config_in_use,
         daemon,
-        // It has a result of its own: Slurm runs without it.
+        // Applied separately: Slurm runs without it.
         monitor: _,
     } = children;
     let caches = &context.caches;
-    // Before what replaces it.
+    // Before its replacement.
     if let Some(in_use) = config_in_use {
         apply_child(writer, None, in_use, live.config_in_use.as_ref()).await?;
     }
@@ -185,7 +185,7 @@ pub async fn apply(
     Ok(())
 }
 
-/// Makes, changes or removes the `ServiceMonitor`, where the cluster has the kind.
+/// Creates, updates or deletes the `ServiceMonitor`, if the cluster has its CRD.
 pub async fn apply_monitor(
     context: &Context,
     writer: &Writer,
@@ -209,20 +209,20 @@ pub async fn apply_monitor(
     Ok(())
 }
 
-/// Somebody else may have an object of this name.
+/// Someone else may have an object of this name.
 fn is_owned<K: ResourceExt>(child: &K, controller: &Controller) -> bool {
     let uid = controller.uid();
     let mut owners = child.owner_references().iter();
     owners.any(|owner| Some(&owner.uid) == uid.as_ref())
 }
 
-/// Deletes pods that hold up a rollout. A StatefulSet waits for each pod to become ready before it replaces it, so one
-/// that cannot start would keep its own correction from coming.
+/// Deletes pods that block a rollout. A StatefulSet waits for each pod to become ready before it replaces it, so a pod
+/// that cannot start would block its own fix.
 pub async fn replace_stuck(writer: &Writer, live: &Live) -> Result<(), Error> {
     for pod in stuck(live) {
         tracing::info!(
             pod = pod.name_any(),
-            "replacing a pod of an older template that is not ready"
+            "deleting an unready pod of an outdated template"
         );
         writer.delete(pod.as_ref()).await.map_err(Error::Apply)?;
     }
@@ -250,8 +250,8 @@ fn stuck(live: &Live) -> Vec<&Arc<Pod>> {
         .collect()
 }
 
-/// Makes the kubelet look at the pods' volumes now instead of at its next round, by a changed annotation. It may still
-/// lose the race with its own watch of the ConfigMap, so the value changes every few seconds.
+/// Changes an annotation so that the kubelet updates the pods' volumes now instead of at its next sync. The kubelet may
+/// still see the annotation before the changed ConfigMap, so the value changes every few seconds.
 pub async fn poke(writer: &Writer, pods: &[Arc<Pod>], hash: &str, now: Timestamp) {
     const EVERY_SECONDS: i64 = 3;
     let short: String = hash.chars().take(12).collect();
@@ -262,7 +262,11 @@ pub async fn poke(writer: &Writer, pods: &[Arc<Pod>], hash: &str, now: Timestamp
     {
         let patch = json!({ "metadata": { "annotations": { annotation::CONFIG_POKE: value } } });
         if let Err(error) = writer.merge(pod.as_ref(), patch).await {
-            tracing::debug!(pod = pod.name_any(), error = chain(&error), "cannot poke the pod");
+            tracing::debug!(
+                pod = pod.name_any(),
+                error = chain(&error),
+                "failed to annotate the pod"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The children of a Controller: two Services, the configuration, the StatefulSet, a `ServiceMonitor`. Pure.
+//! Builds the children of a Controller: two Services, the configuration, the StatefulSet, a `ServiceMonitor`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -39,15 +39,15 @@ use crate::children::{
 
 const RECONFIGURE_SCRIPT: &str = include_str!("scripts/reconfigure.sh");
 
-/// What a Controller consists of.
+/// The objects that a Controller consists of.
 #[derive(Debug)]
 pub struct Children {
     pub config: Desired<ConfigMap>,
-    /// What slurmctld accepted last, where it is known.
+    /// The configuration that slurmctld accepted last, if known.
     pub config_in_use: Option<Desired<ConfigMap>>,
-    /// Absent when slurmctld runs elsewhere.
+    /// `None` if slurmctld is external.
     pub daemon: Option<Daemon>,
-    /// Absent when nobody asks for it.
+    /// `None` unless the spec asks for it.
     pub monitor: Option<Desired<ServiceMonitor>>,
 }
 
@@ -58,20 +58,20 @@ pub struct Daemon {
     pub stateful_set: Desired<StatefulSet>,
 }
 
-/// The generated files, and what of the user's text did not reach them.
+/// The generated files, and findings about lines of the user that are not in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     pub files: BTreeMap<String, String>,
     pub findings: Vec<String>,
 }
 
-/// What slurmctld is to run with: all of its files but the keys.
+/// The configuration that slurmctld is to run with: all of its files except the keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Changes when slurmctld has to start anew to take the files in.
+    /// Changes when slurmctld has to restart to load the files.
     pub restart_hash: Option<String>,
-    /// Its name, where slurmctld is asked what it makes of it.
+    /// Fingerprint of the files, by which slurmctld's pods report what they run with.
     pub name: Option<String>,
 }
 
@@ -100,20 +100,32 @@ pub fn build(
     })
 }
 
+/// Renders the files that are generated.
 pub fn render(validated: &Validated) -> Result<Rendered, slurm_conf::merge::Error> {
-    let (rendered, cgroup) = match validated {
-        Validated::External(external) => (conf::render_external(external)?, false),
-        Validated::Internal(internal) => (conf::render(&internal.conf)?, internal.cgroup_conf),
-    };
-    let mut files = BTreeMap::from([(file::SLURM_CONF.to_owned(), rendered.text)]);
-    if cgroup {
-        let text = cgroup_conf::render(cgroup_conf::CgroupPlugin::default(), "")?.text;
-        files.insert(file::CGROUP_CONF.to_owned(), text);
+    match validated {
+        Validated::External(external) => Ok(rendered(conf::render_external(external)?)),
+        Validated::Internal(internal) => render_internal(&internal.conf, internal.cgroup_conf),
     }
-    Ok(Rendered {
-        files,
-        findings: rendered.findings.iter().map(ToString::to_string).collect(),
-    })
+}
+
+/// Renders the files for a slurmctld of ours.
+pub fn render_internal(
+    slurm_conf: &conf::SlurmConf,
+    cgroup_conf: bool,
+) -> Result<Rendered, slurm_conf::merge::Error> {
+    let mut rendered = rendered(conf::render(slurm_conf)?);
+    if cgroup_conf {
+        let text = cgroup_conf::render(cgroup_conf::CgroupPlugin::default(), "")?.text;
+        rendered.files.insert(file::CGROUP_CONF.to_owned(), text);
+    }
+    Ok(rendered)
+}
+
+fn rendered(slurm_conf: slurm_conf::merge::Rendered) -> Rendered {
+    Rendered {
+        files: BTreeMap::from([(file::SLURM_CONF.to_owned(), slurm_conf.text)]),
+        findings: slurm_conf.findings.iter().map(ToString::to_string).collect(),
+    }
 }
 
 pub(super) fn labels(controller: &Controller) -> Vec<(&'static str, String)> {
@@ -141,7 +153,7 @@ fn build_config(
         name,
     }: &Configuration,
 ) -> Desired<ConfigMap> {
-    // Kept beside the files that they belong to: written in one go, no restart is forgotten between two writes.
+    // In the same object as the files: one write covers both, so that no restart is forgotten between two writes.
     let marks = [
         (annotation::SLURM_CONFIG_HASH, restart_hash),
         (annotation::CONFIG_NAME, name),
@@ -198,16 +210,25 @@ fn build_service(controller: &Controller) -> Result<Desired<Service>, MergeError
     })?))
 }
 
-/// Pods that are replaced for another reason start with the newest files, and need no restart of their own for them. They keep
-/// the name of a slurm.key that has not changed, be it a plain hash: everybody who runs with that key is compared with it, and an
-/// earlier operator that comes back would take another name for another key and restart them all. A random key cannot be guessed.
+/// Builds the StatefulSet. Pods that are replaced for another reason start with the newest files and need no separate
+/// restart. They keep the fingerprint of an unchanged slurm.key, even a plain hash: all pods with that key are compared
+/// with it, and after a downgrade the earlier operator would mistake another fingerprint for another key and restart
+/// them all. A random key cannot be guessed from its hash.
 fn build_restarted(
     controller: &Controller,
     internal: &Internal,
     chosen: &Chosen,
     live: &Live,
 ) -> Desired<StatefulSet> {
-    let set = build_stateful_set(controller, internal, chosen.rolled_hash.as_deref());
+    let build = |restart_hash: Option<&String>| {
+        // The JWT key is not included: slurmctld loads a changed one when it is reconfigured.
+        let key = chosen.slurm_key_hash.as_ref();
+        let key = key.map(|hash| (annotation::SLURM_KEY_HASH, hash.clone()));
+        let restart = restart_hash.map(|hash| (annotation::SLURM_CONFIG_HASH, hash.clone()));
+        let hashes: Vec<_> = key.into_iter().chain(restart).collect();
+        build_stateful_set(controller, internal, &hashes)
+    };
+    let set = build(chosen.rolled_hash.as_ref());
     if live
         .stateful_set
         .as_ref()
@@ -215,13 +236,13 @@ fn build_restarted(
     {
         return set;
     }
-    build_stateful_set(controller, internal, chosen.configuration.restart_hash.as_deref())
+    build(chosen.configuration.restart_hash.as_ref())
 }
 
 fn build_stateful_set(
     controller: &Controller,
     internal: &Internal,
-    restart_hash: Option<&str>,
+    hashes: &[(&'static str, String)],
 ) -> Desired<StatefulSet> {
     let name = controller.name_any();
     let user_metadata = controller
@@ -237,13 +258,13 @@ fn build_stateful_set(
         "revisionHistoryLimit": 0,
         "serviceName": controller.internal_service_name(),
         "selector": { "matchLabels": selector(app::SLURMCTLD, &name) },
-        "template": build_pod_template(controller, internal, &base, restart_hash),
+        "template": build_pod_template(controller, internal, &base, hashes),
     });
     if let (State::Template, Value::Object(spec)) = (&internal.state, &mut spec) {
         let persistence = controller.spec.persistence.clone().unwrap_or_default();
         let claim = json!({ "metadata": { "name": volumes::STATESAVE }, "spec": persistence.claim_spec() });
         spec.insert("volumeClaimTemplates".into(), json!([claim]));
-        // Fewer slurmctlds share what there is; only the end of the whole can be the end of its state.
+        // Scaling down keeps the state, which the remaining slurmctlds share; only deletion may delete it.
         let deleted = persistence.deletion_policy.unwrap_or_default();
         let retention = json!({ "whenDeleted": deleted, "whenScaled": "Retain" });
         spec.insert("persistentVolumeClaimRetentionPolicy".into(), retention);
@@ -260,15 +281,12 @@ fn build_pod_template(
     controller: &Controller,
     internal: &Internal,
     base: &Metadata,
-    restart_hash: Option<&str>,
+    hashes: &[(&'static str, String)],
 ) -> Value {
     let spec = &controller.spec;
-    // The JWT key has no part in this: slurmctld takes in a changed one by a reconfiguration.
-    let mut hashes = vec![(annotation::SLURM_KEY_HASH, internal.slurm_key_hash.clone())];
-    hashes.extend(restart_hash.map(|hash| (annotation::SLURM_CONFIG_HASH, hash.to_owned())));
     let metadata = base
         .clone()
-        .with_annotations(hashes)
+        .with_annotations(hashes.to_vec())
         .with_annotations([(annotation::DEFAULT_CONTAINER, container::SLURMCTLD.to_owned())]);
 
     let mut sidecars = Vec::new();
@@ -294,7 +312,7 @@ fn build_pod_template(
     template
 }
 
-/// Adds to what the user wrote that no two slurmctlds share a machine; one alone goes anywhere.
+/// Adds an anti-affinity term so that no two slurmctlds share a Kubernetes node. A single one may run anywhere.
 fn keep_apart(template: &mut Value, instance: &str) {
     let term = json!({
         "labelSelector": { "matchLabels": selector(app::SLURMCTLD, instance) },
@@ -306,7 +324,7 @@ fn keep_apart(template: &mut Value, instance: &str) {
 }
 
 fn slurmctld(controller: &Controller) -> Value {
-    // Only the slurmctld in charge says that it is ready; with backups that would hold up every rollout.
+    // Only the active slurmctld reports that it is ready; with backups that would block every rollout.
     let ready = if controller.replicas() > 1 {
         slurm::LIVEZ
     } else {
@@ -318,7 +336,7 @@ fn slurmctld(controller: &Controller) -> Value {
         "startupProbe": containers::recovering(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
         "livenessProbe": containers::forbearing(containers::http_probe(slurm::LIVEZ, app::SLURMCTLD)),
         "readinessProbe": containers::prompt(containers::http_probe(ready, app::SLURMCTLD)),
-        // The status tells why it ended.
+        // The status quotes why it terminated.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": containers::unprivileged(slurm::UID),
         "volumeMounts": [
@@ -348,9 +366,9 @@ fn reconfigure(controller: &Controller) -> Value {
 }
 
 fn pod_volumes(controller: &Controller, internal: &Internal) -> Vec<Value> {
-    // slurmctld demands that its group can read the files, and scripts must be executable for it.
+    // slurmctld requires that its group can read the files and execute the scripts.
     const GROUP_EXECUTABLE: i32 = 0o610;
-    // The user's files are among those that we publish: all change at once, and they are there for as long as we need them.
+    // The published ConfigMap contains the user's files: all change at once, and exist for as long as needed.
     let sources = [
         volume::config_map(&controller.config_name()),
         volume::secret_key(&internal.slurm_key, file::SLURM_KEY, None),

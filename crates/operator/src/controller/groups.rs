@@ -1,7 +1,7 @@
-//! Groups that partitions name and slurmctld does not find. Pure.
+//! Reports groups that partitions name and slurmctld does not find. Pure.
 //!
-//! slurmctld goes on without them, and then nobody may use such a partition: jobs are refused or wait, and only its log
-//! says why.
+//! slurmctld carries on without them, and then no one may use such a partition: jobs are refused or wait, and only its
+//! log says why.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,12 +13,12 @@ use keelson_api::well_known::reason;
 use super::configuration::delivery::{Answer, ours};
 use crate::problem::Problem;
 
-/// The remedy may come without any change that we see: users are files in pods, or entries of a directory.
-const LOOK_WHILE_UNKNOWN: Duration = Duration::from_secs(5);
-/// A group may go in the same way.
-const LOOK_WHILE_NAMED: Duration = Duration::from_secs(30);
+/// The fix may come without a change that the operator sees: users are files in pods, or entries of a directory.
+const POLL_WHILE_UNKNOWN: Duration = Duration::from_secs(5);
+/// A group may disappear in the same way.
+const POLL_WHILE_NAMED: Duration = Duration::from_secs(30);
 
-/// The groups that one of the slurmctlds does not find, as a person should hear of them.
+/// Returns a problem that names the groups that a slurmctld does not find.
 pub fn unknown(answers: &[Answer]) -> Option<Problem> {
     let mut unknown: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (group, partitions) in ours(answers).flat_map(|report| &report.groups.unknown) {
@@ -36,7 +36,7 @@ pub fn unknown(answers: &[Answer]) -> Option<Problem> {
         })
         .collect();
     let message = format!(
-        "slurmctld does not know {}: nobody can use these partitions as a member. Add the groups to the values of chart slurm \
+        "slurmctld does not know {}: members cannot use these partitions. Add the groups to the values of the slurm chart \
          (groups, users), or use a slurmctld image that looks them up",
         named.join("; ")
     );
@@ -46,14 +46,14 @@ pub fn unknown(answers: &[Answer]) -> Option<Problem> {
     })
 }
 
-/// When to ask again, if nothing changes until then.
+/// Returns when to ask again if nothing changes until then.
 pub fn requeue_after(answers: &[Answer]) -> Option<Duration> {
     let waits = ours(answers).filter_map(|report| {
         let groups = &report.groups;
         if groups.unknown.is_empty() {
-            (groups.named > 0).then_some(LOOK_WHILE_NAMED)
+            (groups.named > 0).then_some(POLL_WHILE_NAMED)
         } else {
-            Some(LOOK_WHILE_UNKNOWN)
+            Some(POLL_WHILE_UNKNOWN)
         }
     });
     waits.min()
@@ -79,9 +79,9 @@ mod tests {
         ];
         let problem = unknown(&answers).unwrap();
         assert_eq!(problem.reason, "GroupsUnknown");
-        let wanted = "slurmctld does not know research (AllowGroups of cpu, gpu); staff (AllowGroups of all): nobody can";
+        let wanted = "slurmctld does not know research (AllowGroups of cpu, gpu); staff (AllowGroups of all): members cannot";
         assert!(problem.message.starts_with(wanted), "{}", problem.message);
-        assert_eq!(requeue_after(&answers), Some(LOOK_WHILE_UNKNOWN));
+        assert_eq!(requeue_after(&answers), Some(POLL_WHILE_UNKNOWN));
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
         let answers = [told(&json!({ "named": 1, "unknown": {} }))];
         assert_eq!(
             (unknown(&answers), requeue_after(&answers)),
-            (None, Some(LOOK_WHILE_NAMED))
+            (None, Some(POLL_WHILE_NAMED))
         );
     }
 

@@ -1,45 +1,42 @@
-//! Controller: slurmctld, its configuration and its Services.
+//! Reconciles Controllers: slurmctld, its configuration and its Services.
 //!
 //! observe (reads) → validate, build (pure) → apply (writes) → status (writes).
 
 mod apply;
 mod build;
 mod configuration;
-mod error;
 mod groups;
 mod monitor;
 mod observe;
 mod registration;
+mod requeue;
 mod rivals;
 mod status;
 mod validate;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use keelson_api::{
+    Controller,
     status::Condition,
     well_known::{condition, reason},
 };
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
-use serde_json::json;
 
+use build::Children;
 use configuration::{
     baseline::Baseline,
-    choose,
+    choose::Chosen,
     delivery::{self, Delivery},
     file_origin, quiesce,
 };
-pub use error::Error;
-use registration::Registration;
+use observe::{Live, Observed};
 pub use rivals::contend;
 use status::Outcome;
 
-use crate::{anchor, conditions, context::Context, pod_diagnosis, problem::Problem, teardown::Teardown};
-
-/// A new configuration is on its way to the pod.
-const LOOK_WHILE_DELIVERED: Duration = Duration::from_secs(1);
-/// Jobs hold up a change.
-const LOOK_WHILE_IN_USE: Duration = Duration::from_secs(5);
+use crate::{
+    anchor, conditions, context::Context, error::Error, pod_diagnosis, problem::Problem, teardown::Teardown,
+};
 
 pub const MANAGER: &str = "slurm-operator/controller";
 
@@ -49,119 +46,157 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     };
     let teardown = Teardown::of(controller.as_ref(), apply::users(&context, &key));
     if teardown == Teardown::Done {
-        anchor::release(&context, &writer, controller.as_ref())
-            .await
-            .map_err(Error::Anchor)?;
-        apply::release(&context, &writer, &controller).await?;
-        return Ok(Requeue::OnChange);
+        return release(&context, &writer, &controller).await;
     }
     if teardown == Teardown::Not && apply::make_missing_keys(&context, &writer, &controller).await? {
-        // The watch reports the new Secret and brings us back.
+        // The watch reports the new Secret and triggers another reconcile.
         return Ok(Requeue::OnChange);
     }
     let mut observed = observe::observe(&context, Arc::clone(&controller)).await?;
-    if teardown == Teardown::Not {
-        apply::hold(&context, &writer, &observed).await?;
+    let writer = hold(&context, writer, &observed, &teardown).await?;
+    let prepared = prepare(&context, &writer, &observed).await;
+    let done = match &prepared {
+        Ok((chosen, children)) => publish(&context, &writer, &observed, chosen, children).await,
+        Err(problem) => stay(&context, &writer, &observed, &teardown, problem).await,
+    };
+    observed.live.stateful_set = context.caches.stateful_sets.get(&observe::workload(&controller));
+    write_status(&context, &writer, &observed, &done.outcome, &teardown).await?;
+    if let Some(failure) = done.failure {
+        return Err(failure);
     }
-    let anchor = anchor::hold(&context, &writer, controller.as_ref())
+    let now = context.clock.now();
+    if let Some(configuration) = requeue::under_way(&observed, &done.outcome) {
+        apply::poke(&writer, &observed.live.pods, configuration, now).await;
+    }
+    Ok(requeue::after(&observed, &done.outcome, done.are_drained, now))
+}
+
+/// Lets a Controller go that nothing needs any more.
+async fn release(context: &Context, writer: &Writer, controller: &Controller) -> Result<Requeue, Error> {
+    anchor::release(context, writer, controller)
         .await
         .map_err(Error::Anchor)?;
-    let writer = writer.anchored(anchor);
-    let chosen = match validate::validate(&observed) {
-        Ok(mut validated) => choose::choose(&context, &writer, &observed, &mut validated)
-            .await
-            .and_then(|chosen| {
-                let children = build::build(&controller, &validated, &chosen, &observed.live)
-                    .map_err(|error| Problem::invalid(chain(&error)))?;
-                Ok((chosen, children))
-            }),
-        Err(problem) => Err(problem),
+    apply::release(context, writer, controller).await?;
+    Ok(Requeue::OnChange)
+}
+
+/// Adds what keeps the Controller, its keys and its children while they are needed.
+async fn hold(
+    context: &Context,
+    writer: Writer,
+    observed: &Observed,
+    teardown: &Teardown,
+) -> Result<Writer, Error> {
+    if *teardown == Teardown::Not {
+        apply::hold(context, &writer, observed).await?;
+    }
+    let anchor = anchor::hold(context, &writer, observed.controller.as_ref())
+        .await
+        .map_err(Error::Anchor)?;
+    Ok(writer.anchored(anchor))
+}
+
+/// Validates the input, chooses the configuration and builds the children.
+async fn prepare(
+    context: &Context,
+    writer: &Writer,
+    observed: &Observed,
+) -> Result<(Chosen, Children), Problem> {
+    let validated = validate::validate(observed)?;
+    let chosen = configuration::prepare(context, writer, observed, &validated).await?;
+    let children = build::build(&observed.controller, &validated, &chosen, &observed.live)
+        .map_err(|error| Problem::invalid(chain(&error)))?;
+    Ok((chosen, children))
+}
+
+/// What a reconcile did.
+struct Done<'a> {
+    outcome: Outcome<'a>,
+    /// Whether nodes are still drained although nothing could be built.
+    are_drained: bool,
+    /// To be retried after the status is written.
+    failure: Option<Error>,
+}
+
+/// Applies the children and queries what became of them.
+async fn publish<'a>(
+    context: &Context,
+    writer: &Writer,
+    observed: &Observed,
+    chosen: &'a Chosen,
+    children: &Children,
+) -> Done<'a> {
+    let controller = &observed.controller;
+    // The garbage collector is about to remove the owner references that an apply would add again.
+    let applies = !anchor::is_foreground(controller.as_ref());
+    if applies && let Err(error) = apply_all(context, writer, children, &observed.live).await {
+        // A change that was under way continues in the next reconcile: it is unknown how much of it was written.
+        let held = chosen.held.iter().map(|held| &held.message);
+        let waiting = held.chain(&chosen.waiting).cloned();
+        return Done {
+            outcome: Outcome::Blocked(Problem::refused(chain(&error)).and(waiting)),
+            are_drained: false,
+            failure: Some(error),
+        };
+    }
+    let monitored = if applies {
+        apply::apply_monitor(context, writer, controller, children, &observed.live).await
+    } else {
+        Ok(())
     };
-    let applied = match &chosen {
-        // The garbage collector is about to take away the references that an apply would write again.
-        Ok(_) if anchor::is_foreground(controller.as_ref()) => Ok(()),
-        Ok((_, children)) => match apply::apply(&context, &writer, children, &observed.live).await {
-            Ok(()) => apply::replace_stuck(&writer, &observed.live).await,
-            Err(error) => Err(Error::Apply(error)),
-        },
-        Err(_) => Ok(()),
-    };
-    let monitored = match &chosen {
-        Ok((_, children)) if applied.is_ok() && !anchor::is_foreground(controller.as_ref()) => {
-            apply::apply_monitor(&context, &writer, &controller, children, &observed.live).await
-        }
-        _ => Ok(()),
-    };
-    let mut are_drained = false;
-    let outcome = match (&chosen, &applied) {
-        (Err(problem), _) => {
-            let waiting = bring_back(&context, &writer, &observed, problem).await;
-            are_drained = waiting.is_some();
-            match waiting {
-                None if teardown.excuses(problem) => Outcome::Leaving,
-                waiting => Outcome::Blocked(problem.and(waiting)),
-            }
-        }
-        // What was under way for a change goes on in the next pass: nobody knows how much of it was written.
-        (Ok((chosen, _)), Err(error)) => {
-            let waiting = chosen
-                .held
-                .iter()
-                .map(|held| &held.message)
-                .chain(&chosen.waiting);
-            Outcome::Blocked(Problem::refused(chain(error)).and(waiting.cloned()))
-        }
-        (Ok((chosen, _)), Ok(())) => Outcome::Published {
+    Done {
+        outcome: Outcome::Published {
             chosen,
             delivery: Delivery::of(&observed.live.answers, &chosen.expected)
                 .explained(|words| file_origin::explained(words, chosen)),
-            registration: registration::keep(&context, &observed, chosen).await,
+            registration: registration::keep(context, observed, chosen).await,
             monitor: match &monitored {
-                Ok(()) => monitor::missing_kind(&controller, observed.monitoring),
+                Ok(()) => monitor::missing_kind(controller, observed.monitoring),
                 Err(error) => Some(Problem::refused(chain(error))),
             },
         },
-    };
-    observed.live.stateful_set = context.caches.stateful_sets.get(&observe::workload(&controller));
-    write_status(&context, &writer, &observed, &outcome, &teardown).await?;
-    applied?;
-    monitored.map_err(Error::Apply)?;
-    let Outcome::Published {
-        chosen,
-        delivery,
-        registration,
-        ..
-    } = &outcome
-    else {
-        let waits = are_drained || outcome.waits();
-        return Ok(Requeue::OnChange.or_within(waits.then_some(LOOK_WHILE_IN_USE)));
-    };
-    if controller.spec.external {
-        return Ok(Requeue::OnChange);
+        are_drained: false,
+        failure: monitored.err().map(Error::Apply),
     }
-    let held_for = chosen.held.as_ref().map(|held| held.reason);
-    let withdrawn = held_for.is_some() && delivery::has_other_candidate(&observed.live.answers);
-    let under_way = withdrawn || matches!(delivery, Delivery::Pending | Delivery::KeyPending);
-    if under_way && delivery::image_is_ours(&observed.live.answers) == Some(true) {
-        let hash = &chosen.expected.config;
-        apply::poke(&writer, &observed.live.pods, hash, context.clock.now()).await;
-        return Ok(Requeue::After(LOOK_WHILE_DELIVERED));
-    }
-    let waits = held_for.is_some_and(|reason| reason != reason::CONFIG_REFUSED) || !chosen.waiting.is_empty();
-    let requeue_after = pod_diagnosis::requeue_after(&observed.live.pods, context.clock.now());
-    Ok(Requeue::OnChange
-        .or_within(waits.then_some(LOOK_WHILE_IN_USE))
-        .or_within(registration.as_ref().map(Registration::requeue_after))
-        .or_within(groups::requeue_after(&observed.live.answers))
-        .or_within(requeue_after))
 }
 
-/// A problem that keeps the configuration from being made must not keep nodes drained for a change that was under way. Tells
-/// what that waits for.
+async fn apply_all(
+    context: &Context,
+    writer: &Writer,
+    children: &Children,
+    live: &Live,
+) -> Result<(), Error> {
+    apply::apply(context, writer, children, live)
+        .await
+        .map_err(Error::Apply)?;
+    apply::replace_stuck(writer, live).await
+}
+
+/// Leaves what runs as it is because of this problem.
+async fn stay(
+    context: &Context,
+    writer: &Writer,
+    observed: &Observed,
+    teardown: &Teardown,
+    problem: &Problem,
+) -> Done<'static> {
+    let waiting = bring_back(context, writer, observed, problem).await;
+    Done {
+        are_drained: waiting.is_some(),
+        outcome: match waiting {
+            None if teardown.excuses(problem) => Outcome::Leaving,
+            waiting => Outcome::Blocked(problem.and(waiting)),
+        },
+        failure: None,
+    }
+}
+
+/// Resumes nodes drained for a change: they must not stay drained because of a problem with the configuration. Returns
+/// what is still to be done.
 async fn bring_back(
     context: &Context,
     writer: &Writer,
-    observed: &observe::Observed,
+    observed: &Observed,
     problem: &Problem,
 ) -> Option<String> {
     let waits = [reason::CONFIG_PENDING, reason::KEY_PENDING].contains(&problem.reason);
@@ -175,7 +210,7 @@ async fn bring_back(
 async fn write_status(
     context: &Context,
     writer: &Writer,
-    observed: &observe::Observed,
+    observed: &Observed,
     outcome: &Outcome<'_>,
     teardown: &Teardown,
 ) -> Result<(), Error> {
@@ -193,7 +228,7 @@ async fn write_status(
     if let Some(Problem { reason, message }) = outcome.problem()
         && !conditions::already_reported(&before, reason, &message)
     {
-        // That a change waits is as it should be.
+        // It is normal that a change waits.
         if outcome.waits() {
             context.events.normal(controller.as_ref(), reason, message);
         } else {
@@ -210,14 +245,9 @@ async fn write_status(
             .events
             .normal(controller.as_ref(), condition::CONFIG_APPLIED, note);
     }
-    let written = writer
-        .apply_status(controller.as_ref(), &json!(controller.status), &json!(status))
+    context
+        .write_status(writer, &context.caches.controllers, controller.as_ref(), &status)
         .await
-        .map_err(Error::Status)?;
-    if let Some(written) = written {
-        context.caches.controllers.upsert(written);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

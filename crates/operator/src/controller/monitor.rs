@@ -1,4 +1,4 @@
-//! The `ServiceMonitor` by which a Prometheus finds slurmctld's metrics. Pure.
+//! Builds the `ServiceMonitor` by which Prometheus finds slurmctld's metrics. Pure.
 
 use keelson_api::{
     Controller,
@@ -19,14 +19,14 @@ use crate::{
     problem::Problem,
 };
 
-/// What the spec asks for, if it does. A slurmctld that runs elsewhere has no Service of ours to scrape.
+/// Returns the enabled settings of the spec, if any. An external slurmctld has no Service of ours to scrape.
 fn wanted(controller: &Controller) -> Option<&Wanted> {
     let metrics = controller.spec.metrics.as_ref()?;
     let monitor = metrics.service_monitor.as_ref()?;
     (metrics.enabled && monitor.enabled && !controller.spec.external).then_some(monitor)
 }
 
-/// Why it cannot be made although it is asked for.
+/// Returns why a requested `ServiceMonitor` cannot be created.
 pub fn missing_kind(controller: &Controller, installed: Installed) -> Option<Problem> {
     let missing = installed == Installed::No && wanted(controller).is_some();
     missing.then(|| Problem {
@@ -94,7 +94,7 @@ fn build_endpoint(
         "port": app::SLURMCTLD,
         "scheme": "http",
         "path": path,
-        // The headless Service has the same labels, and its endpoints would be counted a second time.
+        // The headless Service has the same labels; without this its endpoints would be scraped a second time.
         "relabelings": [{
             "action": "keep",
             "sourceLabels": ["__meta_kubernetes_service_name"],
@@ -107,7 +107,7 @@ fn build_endpoint(
     ];
     if let Value::Object(fields) = &mut endpoint {
         for (name, value) in times {
-            // A chart's empty value is none.
+            // An empty value from a chart counts as unset.
             if let Some(value) = value.filter(|value| !value.is_empty()) {
                 fields.insert(name.into(), json!(value));
             }

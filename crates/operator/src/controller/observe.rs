@@ -1,4 +1,4 @@
-//! Reads what a Controller is built from and what exists of it.
+//! Reads the inputs of a Controller and its existing children.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     slurm::facts::Slurm,
 };
 
-/// Everything that the other steps look at.
+/// Input of the other steps.
 #[derive(Debug, Clone)]
 pub struct Observed {
     pub controller: Arc<Controller>,
@@ -38,36 +38,35 @@ pub struct Observed {
     pub slurm_key: Option<Arc<Secret>>,
     pub jwt_key: Option<Arc<Secret>>,
     pub hash_key: Option<HashKey>,
-    /// Every ConfigMap that the spec names; `None` where there is none of that name.
+    /// Every ConfigMap that the spec names; `None` if it does not exist.
     pub config_maps: BTreeMap<String, Option<Arc<ConfigMap>>>,
-    /// The claim that the spec names, if it does.
+    /// The existing claim that the spec names, if any.
     pub claim: Option<Arc<PersistentVolumeClaim>>,
-    /// Kubernetes nodes, for NodeSets that want a worker on each.
+    /// Number of Kubernetes nodes, for NodeSets with one worker per node.
     pub kubernetes_nodes: usize,
-    /// Nodes that Slurm knows, workers that are gone included; none while it does not answer.
+    /// Number of nodes that Slurm knows, including those of deleted workers; 0 while Slurm does not answer.
     pub slurm_nodes: usize,
-    /// Whether the cluster has `ServiceMonitors`.
+    /// Whether the cluster has the CRD of `ServiceMonitor`.
     pub monitoring: Installed,
     pub live: Live,
 }
 
-/// The children as they are.
+/// The existing children.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
     pub internal_service: Option<Arc<Service>>,
     pub service: Option<Arc<Service>>,
     /// The configuration that was published last.
     pub config: Option<Arc<ConfigMap>>,
-    /// The one that slurmctld accepted last.
+    /// The configuration that slurmctld accepted last.
     pub config_in_use: Option<Arc<ConfigMap>>,
     pub stateful_set: Option<Arc<StatefulSet>>,
     pub pods: Vec<Arc<Pod>>,
     pub monitor: Option<Arc<ServiceMonitor>>,
-    /// What the first process of each pod says.
+    /// What the `init` of each pod reports.
     pub answers: Vec<Answer>,
 }
 
-/// The StatefulSet of slurmctld.
 pub fn workload(controller: &Controller) -> Key {
     Key::new(
         controller.namespace().unwrap_or_default(),
@@ -173,14 +172,14 @@ fn config_map_names(controller: &Controller) -> Vec<String> {
         .collect()
 }
 
-/// What Slurm's jobs use; nothing when Slurm does not answer.
+/// Reads the partitions and jobs of Slurm; `None` if Slurm does not answer.
 pub async fn observe_usage(context: &Context, key: &Key) -> Option<Usage> {
     let client = context.mirrors.client(key)?;
     let (partitions, jobs) = tokio::join!(client.partitions(None), client.jobs(None));
     let (Ok(Fetched::Changed(partitions)), Ok(Fetched::Changed(jobs))) = (partitions, jobs) else {
         return None;
     };
-    // A partition that drains takes no new jobs; neither does one that is down, but its pending jobs stay.
+    // A draining or inactive partition takes no new jobs; one that is down still queues them.
     let takes_jobs =
         |partition: &Partition| !(partition.state.contains("DRAIN") || partition.state.contains("INACTIVE"));
     Some(Usage {

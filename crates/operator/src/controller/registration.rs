@@ -1,7 +1,7 @@
-//! Whether the cluster is registered with slurmdbd. Without that slurmdbd keeps no record of its jobs.
+//! Tracks whether the cluster is registered with slurmdbd, which otherwise records none of its jobs.
 //!
-//! A slurmctld that is told of a slurmdbd while it runs registers once. If nobody answers then, it never tries again, so
-//! that it is told of slurmdbd only when that answers, and asked to register again when its registration is missing.
+//! A slurmctld that is given a slurmdbd while it runs registers once. If slurmdbd does not answer then, slurmctld never
+//! tries again. So it is given a slurmdbd only once that answers, and asked again when its registration is missing.
 
 use std::time::Duration;
 
@@ -20,41 +20,39 @@ use super::{
 use crate::{
     conditions::{ConditionStatus, Finding},
     context::Context,
+    slurm::mirrors::NOT_CONNECTED,
 };
 
-/// How long slurmctld may take by itself, and how long after one request the next is made.
+/// How long slurmctld may take by itself, and the minimum time between two requests.
 const BETWEEN_REQUESTS: SignedDuration = SignedDuration::from_secs(30);
-/// Somebody waits for it.
-const LOOK_UNTIL_REGISTERED: Duration = Duration::from_secs(2);
-/// slurmrestd or slurmdbd may be starting.
-const LOOK_WHILE_UNKNOWN: Duration = Duration::from_secs(10);
-/// A new slurmdbd knows the cluster, but not where its slurmctld is.
-const LOOK_WHILE_REGISTERED: Duration = Duration::from_mins(1);
+/// Interval until the cluster is registered: users wait for it.
+const POLL_UNTIL_REGISTERED: Duration = Duration::from_secs(2);
+/// Interval while slurmrestd or slurmdbd may be starting.
+const POLL_WHILE_UNKNOWN: Duration = Duration::from_secs(10);
+/// Interval while registered: a new slurmdbd knows the cluster, but not where its slurmctld is.
+const POLL_WHILE_REGISTERED: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Registration {
-    /// slurmctld is not told of slurmdbd yet.
+    /// slurmctld has not been given a slurmdbd yet.
     NotInUse,
-    /// slurmdbd cannot be asked, for this reason.
+    /// slurmdbd cannot be queried, for this reason.
     Unknown(String),
     Missing,
     Registered,
 }
 
-/// Whether a configuration has slurmctld keep records in a slurmdbd.
+/// Reports whether a configuration makes slurmctld record jobs in a slurmdbd.
 pub fn is_on(configuration: &Configuration) -> bool {
-    let conf = configuration.files.get("slurm.conf");
-    let text = String::from_utf8_lossy(conf.map_or(&[][..], Vec::as_slice)).to_ascii_lowercase();
-    text.lines().any(|line| {
-        let mut parts = line.splitn(2, '=').map(str::trim);
-        parts.next() == Some("accountingstoragetype")
-            && parts
-                .next()
-                .is_some_and(|value| value.starts_with("accounting_storage/slurmdbd"))
+    let storage = configuration.parameter("AccountingStorageType");
+    storage.is_some_and(|storage| {
+        storage
+            .to_ascii_lowercase()
+            .starts_with("accounting_storage/slurmdbd")
     })
 }
 
-/// Whether slurmdbd answers, as far as its Accounting tells.
+/// Reports whether slurmdbd answers, according to its Accounting.
 pub fn is_ready(accounting: &Accounting) -> bool {
     let status = accounting.status.as_ref();
     let conditions = status.map_or(&[][..], |status| &status.conditions);
@@ -63,7 +61,8 @@ pub fn is_ready(accounting: &Accounting) -> bool {
         .any(|known| known.type_ == condition::READY && known.status == "True")
 }
 
-/// Asks slurmdbd; `None` where slurmctld does not run here or no records are wanted. Has slurmctld register where it has not.
+/// Queries slurmdbd, and makes slurmctld register if it has not. `None` if no records are wanted, or if slurmctld is
+/// external or being deleted.
 pub async fn keep(context: &Context, observed: &Observed, chosen: &Chosen) -> Option<Registration> {
     let controller = &observed.controller;
     let accounting = observed.accounting.as_ref()?;
@@ -76,7 +75,7 @@ pub async fn keep(context: &Context, observed: &Observed, chosen: &Chosen) -> Op
     let key = Key::of(controller.as_ref());
     let registration = ask(context, &key, &controller.cluster_name()).await;
     let ours = delivery::image_is_ours(&observed.live.answers) == Some(true);
-    // Another image may end when it reads its files again. slurmdbd must be there, or the request is for nothing.
+    // Other images may terminate when they read their files again. Without slurmdbd the request would have no effect.
     if registration == Registration::Missing
         && ours
         && is_ready(accounting)
@@ -86,7 +85,7 @@ pub async fn keep(context: &Context, observed: &Observed, chosen: &Chosen) -> Op
     {
         tracing::info!(controller = %key, "the cluster is not registered with slurmdbd; reconfiguring slurmctld");
         if let Err(error) = client.reconfigure().await {
-            tracing::warn!(controller = %key, error = chain(&error), "cannot reconfigure slurmctld");
+            tracing::warn!(controller = %key, error = chain(&error), "failed to reconfigure slurmctld");
         }
     }
     Some(registration)
@@ -94,7 +93,7 @@ pub async fn keep(context: &Context, observed: &Observed, chosen: &Chosen) -> Op
 
 async fn ask(context: &Context, key: &Key, cluster: &str) -> Registration {
     let Some(client) = context.mirrors.client(key) else {
-        return Registration::Unknown("there is no connection to slurmrestd".to_owned());
+        return Registration::Unknown(NOT_CONNECTED.to_owned());
     };
     match client.clusters().await {
         Ok(clusters) => {
@@ -108,7 +107,7 @@ async fn ask(context: &Context, key: &Key, cluster: &str) -> Registration {
             }
         }
         Err(error) => {
-            // A slurmrestd that was started before there was a slurmdbd serves nothing of it; its successor does.
+            // A slurmrestd that started before there was a slurmdbd does not serve it; its successor does.
             if matches!(error, slurm_rest::Error::Unsupported { .. }) {
                 client.renegotiate();
             }
@@ -131,27 +130,27 @@ impl Registration {
                 kind,
                 false,
                 reason::STARTING,
-                "no job is recorded yet: slurmctld is told of slurmdbd once that answers",
+                "jobs are not recorded yet: slurmdbd will be added to slurm.conf once it answers",
             ),
             Self::Missing => Finding::new(
                 kind,
                 false,
                 reason::NOT_REGISTERED,
-                "no job is recorded yet: slurmctld has not registered with slurmdbd and is asked to",
+                "jobs are not recorded yet: waiting for slurmctld to register with slurmdbd",
             ),
             Self::Unknown(why) => {
-                let message = format!("slurmdbd cannot be asked whether the cluster is registered: {why}");
+                let message = format!("cannot ask slurmdbd whether the cluster is registered: {why}");
                 Finding::new(kind, ConditionStatus::Unknown, reason::SLURM_UNREACHABLE, message)
             }
         }
     }
 
-    /// When to ask again.
+    /// Returns when to ask again.
     pub fn requeue_after(&self) -> Duration {
         match self {
-            Self::NotInUse | Self::Missing => LOOK_UNTIL_REGISTERED,
-            Self::Unknown(_) => LOOK_WHILE_UNKNOWN,
-            Self::Registered => LOOK_WHILE_REGISTERED,
+            Self::NotInUse | Self::Missing => POLL_UNTIL_REGISTERED,
+            Self::Unknown(_) => POLL_WHILE_UNKNOWN,
+            Self::Registered => POLL_WHILE_REGISTERED,
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Controllers that cannot both run: on one volume they destroy each other's state, under one name in one Accounting their
-//! records get mixed up. The webhook does not look at this, because its answer would tell what another object holds. Pure.
+//! Detects Controllers that cannot both run: on one volume they destroy each other's state, and under one name in one
+//! Accounting their job records mix. The webhook does not check this, because its response would reveal another
+//! object's contents. Pure.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ enum Contention {
     ClusterName(String),
 }
 
-/// Why this Controller has to wait for another. One that does not run yet leaves a running one alone, and of two that do not
-/// run the older goes first. Two that run already are both left as they are.
+/// Returns a problem if this Controller has to wait for another. One that runs takes precedence, and of two that do not
+/// run, the older one. Two that already run are both left as they are.
 pub fn check(observed: &Observed) -> Result<(), Problem> {
     let own = observed.controller.as_ref();
     let runs = observed.live.stateful_set.is_some();
@@ -37,19 +38,19 @@ pub fn check(observed: &Observed) -> Result<(), Problem> {
         let other = rival.controller.name_any();
         return Err(Problem::invalid(match contention {
             Contention::Claim(claim) => format!(
-                "Controller {other} keeps its state in PersistentVolumeClaim {claim} too, and they would destroy each other's: \
-                 give each Controller a claim of its own in spec.persistence.existingClaim"
+                "Controller {other} also keeps its state in PersistentVolumeClaim {claim}, and the two would corrupt it: \
+                 set a different spec.persistence.existingClaim for each Controller"
             ),
             Contention::ClusterName(name) => format!(
-                "Controller {other} has the cluster name {name} in the same Accounting too: give one of them another \
-                 spec.clusterName or spec.accountingRef"
+                "Controller {other} uses the same cluster name {name} in the same Accounting: change \
+                 spec.clusterName or spec.accountingRef of one of them"
             ),
         }));
     }
     Ok(())
 }
 
-/// Whether these two cannot both run.
+/// Reports whether these two cannot both run.
 pub fn contend(one: &Controller, other: &Controller) -> bool {
     contention(one, other).is_some()
 }
@@ -70,7 +71,7 @@ fn contention(one: &Controller, other: &Controller) -> Option<Contention> {
     same.then_some(Contention::ClusterName(name))
 }
 
-/// The claim that the spec names, or the one that would be made.
+/// Returns the claim that the spec names, or the one that the StatefulSet would create.
 fn claim(controller: &Controller) -> String {
     let made = || format!("{}-{}", volume::STATESAVE, controller.pod_name(0));
     controller
@@ -113,7 +114,7 @@ mod tests {
     #[case::its_name(
         json!({ "clusterName": "Home", "accountingRef": { "name": "db" } }),
         json!({ "clusterName": "home", "accountingRef": { "name": "db" } }),
-        Some("the cluster name home")
+        Some("the same cluster name home")
     )]
     #[case::its_name_in_another_accounting(
         json!({ "clusterName": "home", "accountingRef": { "name": "db" } }),

@@ -1,4 +1,4 @@
-//! What a person sees of a Controller. Pure.
+//! Computes the status of a Controller. Pure.
 
 use jiff::Timestamp;
 use keelson_api::{
@@ -8,7 +8,10 @@ use keelson_api::{
 };
 
 use super::{
-    configuration::{choose::Chosen, delivery::Delivery},
+    configuration::{
+        choose::Chosen,
+        delivery::{self, Delivery},
+    },
     groups,
     observe::{Live, Observed},
     registration::Registration,
@@ -21,31 +24,31 @@ use crate::{
     workload::Workload,
 };
 
-/// How far a reconcile came.
+/// Result of a reconcile.
 #[derive(Debug)]
 pub enum Outcome<'a> {
-    /// Nothing could be built or applied; what runs goes on as it was.
+    /// Nothing could be built or applied; what runs stays as it was.
     Blocked(Problem),
-    /// It is deleted, and what it was built from is gone already; what runs goes on as it was.
+    /// The Controller is being deleted and its inputs are already gone; what runs stays as it was.
     Leaving,
     Published {
         chosen: &'a Chosen,
         delivery: Delivery,
-        /// Nothing where no records of jobs are wanted.
+        /// `None` if no job records are wanted.
         registration: Option<Registration>,
-        /// Why a `ServiceMonitor` that is asked for is not there.
+        /// Why a requested `ServiceMonitor` does not exist.
         monitor: Option<Problem>,
     },
 }
 
 impl Outcome<'_> {
-    /// Whether the problem is only that a change has to wait for jobs.
+    /// Reports whether the problem is only that a change has to wait for jobs.
     pub fn waits(&self) -> bool {
         self.problem()
             .is_some_and(|problem| [reason::CONFIG_PENDING, reason::KEY_PENDING].contains(&problem.reason))
     }
 
-    /// What a person should hear of.
+    /// Returns the problem to report.
     pub fn problem(&self) -> Option<Problem> {
         match self {
             Self::Blocked(problem) => Some(problem.clone()),
@@ -77,6 +80,7 @@ pub fn compute(
             address: controller.address().to_string(),
         }],
         cluster_name: Some(controller.cluster_name()),
+        slurm_version: delivery::slurm_version(&live.answers).or_else(|| before.slurm_version.clone()),
         config_hash: before.config_hash.clone(),
         active_config_hash: before.active_config_hash.clone(),
         ..ControllerStatus::default()
@@ -103,7 +107,7 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>, now: Ti
         Outcome::Blocked(problem) => {
             let mut findings = Finding::blocked(problem);
             if !controller.spec.external {
-                // Who waits for this condition must not take the configuration of before for the newest.
+                // Anyone who waits for this condition must not mistake the previous configuration for the newest.
                 let Problem { reason, message } = problem;
                 findings.push(Finding::new(
                     condition::CONFIG_APPLIED,
@@ -135,7 +139,7 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>, now: Ti
     ];
     findings.extend(registration.as_ref().map(Registration::finding));
     if !controller.spec.external {
-        // What slurmctld has is not the newest while that one waits.
+        // slurmctld does not have the newest configuration while that waits.
         findings.push(match &chosen.held {
             Some(Problem { reason, message }) => {
                 Finding::new(condition::CONFIG_APPLIED, false, reason, message.clone())
@@ -146,7 +150,6 @@ fn findings(controller: &Controller, live: &Live, outcome: &Outcome<'_>, now: Ti
     findings
 }
 
-/// Adds what a person should know about the user's files.
 fn with_notes(mut finding: Finding, notes: &[String]) -> Finding {
     if !notes.is_empty() {
         finding.message = format!("{}. Note: {}", finding.message, notes.join("; "));
@@ -156,10 +159,10 @@ fn with_notes(mut finding: Finding, notes: &[String]) -> Finding {
 
 fn ready(controller: &Controller, live: &Live, now: Timestamp) -> Finding {
     if controller.spec.external {
-        let message = format!("slurmctld runs elsewhere, at {}", controller.address());
+        let message = format!("using the external slurmctld at {}", controller.address());
         return Finding::new(condition::READY, true, reason::EXTERNAL, message);
     }
-    // With backups one slurmctld is enough for Slurm to work.
+    // With backups, one slurmctld is enough for Slurm to work.
     Workload::from(live.stateful_set.as_deref()).readiness(
         app::SLURMCTLD,
         controller.replicas(),
@@ -179,7 +182,7 @@ fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding
         return Finding::new(condition::PROGRESSING, true, reason::DRAINING, message);
     }
     if chosen.accounting_waits {
-        let message = "slurmctld keeps records of jobs as soon as slurmdbd answers; jobs that end before are not recorded";
+        let message = "jobs are recorded once slurmdbd answers; jobs that end before that are not recorded";
         return Finding::new(condition::PROGRESSING, true, reason::STARTING, message);
     }
     if controller.spec.external {
@@ -188,14 +191,14 @@ fn progressing(controller: &Controller, live: &Live, chosen: &Chosen) -> Finding
     Workload::from(live.stateful_set.as_deref()).progress(app::SLURMCTLD, controller.replicas())
 }
 
-/// What a person should look at, the worst first.
+/// Returns the problem to report, the worst first.
 fn trouble(live: &Live, chosen: &Chosen, delivery: &Delivery, now: Timestamp) -> Option<Problem> {
     let invalid = || {
         let held = chosen.held.clone();
         held.filter(|held| [reason::INVALID_SPEC, reason::CONFIG_REFUSED].contains(&held.reason))
     };
     let unused = || (!chosen.findings.is_empty()).then(|| Problem::invalid(chosen.findings.join("; ")));
-    // One that ends may have refused its configuration before; it runs too shortly to tell that steadily.
+    // A slurmctld that terminates may have refused its configuration before, but runs too briefly to report that.
     pod_diagnosis::among(&live.pods, now)
         .or_else(|| refusal(delivery))
         .or_else(invalid)

@@ -1,4 +1,4 @@
-//! Turns what was observed into input that can be built from, or says what is missing.
+//! Turns the observed state into input for the build, or reports what is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,10 @@ use keelson_api::{
     well_known::{file, slurm},
 };
 use slurm_conf::{
+    catalogue::File,
     fingerprint, sizing,
     slurm_conf::{AccountingHost, ExternalSlurmConf, Scripts, SlurmConf},
+    syntax,
 };
 
 use super::{
@@ -23,14 +25,14 @@ use super::{
     rivals,
 };
 use crate::{
-    children::checksum, fingerprints::Fingerprints, problem::Problem, secrets,
+    children::checksum, fingerprints::Fingerprints, port, problem::Problem, secrets,
     workload::stateful_set_template,
 };
 
-/// What the children are built from.
+/// Validated input of the build.
 #[derive(Debug, Clone)]
 pub enum Validated {
-    /// slurmctld runs elsewhere; only a configuration for its clients is made.
+    /// slurmctld is external; only a configuration for its clients is created.
     External(Box<ExternalSlurmConf>),
     Internal(Box<Internal>),
 }
@@ -38,7 +40,7 @@ pub enum Validated {
 #[derive(Debug, Clone)]
 pub struct Internal {
     pub conf: SlurmConf,
-    /// Whether a cgroup.conf is to be made: nobody supplied one.
+    /// Whether to generate a cgroup.conf, because the user supplies none.
     pub cgroup_conf: bool,
     pub slurm_key: SecretKeySelector,
     pub jwt_key: SecretKeySelector,
@@ -48,19 +50,19 @@ pub struct Internal {
     pub user_files: BTreeMap<String, Vec<u8>>,
     /// The `ConfigMap`s that they come from.
     pub origins: Origins,
-    /// What a person should know about them; nothing waits for it.
+    /// Notes about these files; they block nothing.
     pub notes: Vec<String>,
     pub state: State,
 }
 
-/// Where slurmctld's state lies.
+/// Where slurmctld's state is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// In a claim that the StatefulSet makes.
+    /// In a claim that the StatefulSet creates.
     Template,
-    /// In this claim.
+    /// In this existing claim.
     Claim(String),
-    /// Nowhere that outlives the pod.
+    /// In an `emptyDir`.
     Scratch,
 }
 
@@ -74,7 +76,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     let cluster_name = controller.cluster_name();
     if cluster_name.len() > slurm::CLUSTER_NAME_MAX {
         return Err(Problem::invalid(format!(
-            "the cluster name {cluster_name:?} has {} characters, Slurm takes at most {}; set clusterName",
+            "the cluster name {cluster_name:?} has {} characters, but Slurm allows at most {}; set clusterName",
             cluster_name.len(),
             slurm::CLUSTER_NAME_MAX
         )));
@@ -83,8 +85,8 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         (None, _) => None,
         (Some(_), Some(accounting)) => Some(accounting_host(accounting)?),
         (Some(reference), None) => {
-            // Without it slurmctld would start with no accounting at all and lose the records of its jobs.
-            let remedy = "create it, or take accountingRef out";
+            // Without it slurmctld would start without accounting and lose the records of its jobs.
+            let remedy = "create it, or remove accountingRef";
             return Err(Problem::absent("Accounting", &reference.name, remedy));
         }
     };
@@ -99,7 +101,7 @@ fn external(controller: &Controller, accounting: Option<AccountingHost>) -> Resu
     let address = controller.address();
     Ok(Validated::External(Box::new(ExternalSlurmConf {
         cluster_name: controller.cluster_name(),
-        port: port_number("externalConfig.port", address.port)?,
+        port: port::number("externalConfig.port", address.port)?,
         host: address.host,
         accounting,
         extra_conf: controller.spec.extra_conf.clone().unwrap_or_default(),
@@ -171,19 +173,12 @@ fn internal(observed: &Observed, accounting: Option<AccountingHost>) -> Result<V
 
 fn accounting_host(accounting: &Accounting) -> Result<AccountingHost, Problem> {
     let address = accounting.address();
-    let port = port_number("the Accounting's port", address.port)?;
+    let port = port::number("the Accounting's port", address.port)?;
     Ok(AccountingHost {
         host: address.host,
         port,
         backup_host: None,
     })
-}
-
-fn port_number(what: &str, port: i32) -> Result<u16, Problem> {
-    u16::try_from(port)
-        .ok()
-        .filter(|port| *port != 0)
-        .ok_or_else(|| Problem::invalid(format!("{what} is {port}, which is not a port")))
 }
 
 fn state(observed: &Observed) -> Result<State, Problem> {
@@ -204,7 +199,7 @@ fn state(observed: &Observed) -> Result<State, Problem> {
     match modes {
         Some(modes) if spec.ha_enabled() && !modes.iter().any(|mode| mode == "ReadWriteMany") => {
             Err(Problem::invalid(format!(
-                "high availability needs a ReadWriteMany claim, {claim} has {}",
+                "high availability needs a ReadWriteMany claim, but {claim} has {}",
                 modes.join(", ")
             )))
         }
@@ -212,8 +207,8 @@ fn state(observed: &Observed) -> Result<State, Problem> {
     }
 }
 
-/// For how many nodes slurmctld has to have room: those that are wanted and those that it knows, whichever are more. It never
-/// gets less room than it has: while Slurm does not answer, nobody knows how many there are.
+/// Returns how many nodes slurmctld must have room for: those that are wanted or those that Slurm knows, whichever are
+/// more. The room never shrinks: while Slurm does not answer, the number of its nodes is unknown.
 fn wanted_nodes(observed: &Observed) -> u32 {
     let everywhere = u32::try_from(observed.kubernetes_nodes).unwrap_or(u32::MAX);
     let known = u32::try_from(observed.slurm_nodes).unwrap_or(u32::MAX);
@@ -234,9 +229,9 @@ fn wanted_nodes(observed: &Observed) -> u32 {
     wanted.max(known).max(in_force)
 }
 
-/// `MaxNodeCount` of a configuration that was published.
+/// Returns `MaxNodeCount` of a published configuration.
 fn room_of(config: &ConfigMap) -> Option<u32> {
     let text = config.data.as_ref()?.get(file::SLURM_CONF)?;
-    let count = text.lines().find_map(|line| line.strip_prefix("MaxNodeCount="))?;
-    count.trim().parse().ok()
+    let (document, _) = syntax::read(File::Slurm, text, &BTreeMap::new());
+    document.get("MaxNodeCount")?.parse().ok()
 }

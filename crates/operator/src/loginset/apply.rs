@@ -1,4 +1,4 @@
-//! Brings the children of a LoginSet to their desired form.
+//! Applies the children of a LoginSet.
 
 use keelson_api::LoginSet;
 use keelson_runtime::apply::{self, Writer};
@@ -6,13 +6,12 @@ use kube::ResourceExt;
 
 use super::{
     build::{self, Children},
-    error::Error,
     host_keys,
     observe::Live,
 };
-use crate::{apply_child::apply_child, context::Context};
+use crate::{apply_child::apply_child, context::Context, error::Error};
 
-/// Makes the host keys if there are none; true when they were made.
+/// Creates the host keys if none are known; true if the watch has yet to report them.
 pub async fn make_missing_host_keys(
     writer: &Writer,
     loginset: &LoginSet,
@@ -24,11 +23,11 @@ pub async fn make_missing_host_keys(
     let comment = loginset.name_any();
     let files = tokio::task::spawn_blocking(move || host_keys::generate(&comment))
         .await
-        .map_err(Error::HostKeysAborted)?
+        .map_err(Error::HostKeysInterrupted)?
         .map_err(Error::HostKeys)?;
     match writer.create(&build::build_host_keys(loginset, files)).await {
         Ok(_) => Ok(true),
-        // The watch was behind; the keys that are there count.
+        // The cache was stale: the existing keys count.
         Err(error) if error.is_already_exists() => Ok(true),
         Err(error) => Err(Error::Apply(error)),
     }

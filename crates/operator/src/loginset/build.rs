@@ -1,4 +1,4 @@
-//! The children of a LoginSet: host keys, sshd's configuration, Service, Deployment. Pure.
+//! Builds the children of a LoginSet: host keys, sshd's configuration, Service, Deployment. Pure.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::children::{
     volume,
 };
 
-/// Why the children cannot be built.
+/// Reason why the children cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("extraSshdConfig: {0}")]
@@ -34,17 +34,17 @@ pub enum Error {
     Merge(#[from] MergeError),
 }
 
-/// What a LoginSet consists of, apart from the host keys, which are made once.
+/// The objects that a LoginSet consists of, except the host keys, which are created once.
 #[derive(Debug)]
 pub struct Children {
     pub ssh_config: Desired<ConfigMap>,
     pub service: Desired<Service>,
     pub deployment: Desired<Deployment>,
-    /// Lines of the user's that are not used, for a person.
+    /// The user's lines that have no effect, for the status.
     pub findings: Vec<String>,
 }
 
-/// How root's keys come into the pods.
+/// How root's keys are mounted into the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     /// As a directory, which the kubelet keeps up to date.
@@ -62,7 +62,7 @@ impl Keys {
     }
 }
 
-/// The files that sshd reads, and lines of the user's that are not among them.
+/// The files that sshd reads, and findings about lines of the user that are not in them.
 struct Files {
     keys: Keys,
     texts: BTreeMap<String, String>,
@@ -87,7 +87,7 @@ impl Files {
         })
     }
 
-    /// Changes when pods have to start anew to take the files in.
+    /// Returns a checksum that changes when pods have to restart to load the files.
     fn hash(&self) -> String {
         let mut texts = self.texts.clone();
         if self.keys == Keys::Live {
@@ -97,14 +97,14 @@ impl Files {
     }
 }
 
-/// `live` is the Deployment as it is.
+/// `live` is the existing Deployment.
 pub fn build(
     loginset: &LoginSet,
     validated: &Validated,
     live: Option<&Deployment>,
 ) -> Result<Children, Error> {
-    // Pods of an earlier operator have their keys as a single file. They stay until something else replaces them: an upgrade of
-    // the operator ends nobody's session.
+    // Pods of an earlier operator mount their keys as a single file. They keep it until something else replaces them:
+    // an upgrade of the operator must not end anyone's session.
     let fixed = Files::render(loginset, Keys::Fixed)?;
     let deployment = build_deployment(loginset, validated, &fixed);
     let (files, deployment) = if live.is_some_and(|live| starts_the_same(live, &deployment.value)) {
@@ -122,8 +122,8 @@ pub fn build(
     })
 }
 
-/// Whether pods of the Deployment start from the same files, keys and image. The rest of a template is not compared: the API
-/// server writes quantities and defaults in its own way.
+/// Reports whether pods of the Deployment start from the same files, keys and images. The rest of the template is not
+/// compared, because the API server rewrites quantities and adds defaults.
 fn starts_the_same(live: &Deployment, wanted: &Value) -> bool {
     let Some(template) = live.spec.as_ref().map(|spec| &spec.template) else {
         return false;
@@ -165,7 +165,7 @@ fn starts_the_same(live: &Deployment, wanted: &Value) -> bool {
     hashes.into_iter().all(is_same) && images == wanted_images
 }
 
-/// The Secret is immutable: nobody changes a host's identity by accident.
+/// The Secret is immutable, so that a host's identity is not changed by accident.
 pub fn build_host_keys(loginset: &LoginSet, files: host_keys::Files) -> Desired<Secret> {
     let files: BTreeMap<String, String> = files.into_iter().collect();
     Desired::new(json!({
@@ -231,7 +231,7 @@ fn build_deployment(loginset: &LoginSet, validated: &Validated, files: &Files) -
     let mut hashes = vec![
         (annotation::SLURM_KEY_HASH, validated.slurm_key_hash.clone()),
         (annotation::SSH_HOST_KEYS_HASH, validated.host_keys_hash.clone()),
-        // It is mounted as a single file, which the kubelet never brings up to date.
+        // Mounted as a single file, which the kubelet never updates.
         (annotation::SSHD_CONF_HASH, files.hash()),
     ];
     hashes.extend(
@@ -300,7 +300,7 @@ fn login(loginset: &LoginSet, validated: &Validated, keys: Keys) -> Value {
         "volumeMounts": mounts,
     });
     if let (Keys::Live, Value::Object(fields)) = (keys, &mut base) {
-        // Has Kubernetes quote what the first process says when it cannot start, an image without SSSD for one.
+        // Makes Kubernetes quote `init` when it cannot start, for example in an image without SSSD.
         fields.insert("terminationMessagePolicy".into(), json!("FallbackToLogsOnError"));
     }
     pod::container(base, loginset.spec.login.as_ref())
@@ -347,7 +347,7 @@ fn pod_volumes(loginset: &LoginSet, validated: &Validated, keys: Keys) -> Vec<Va
     match keys {
         Keys::Live => {
             all.push(volume::projected(volumes::SSH_CONFIG, private, &[sshd_config]));
-            // sshd reads them as somebody who owns nothing.
+            // sshd reads them with a command that runs as an unprivileged user.
             let readable = volume::READABLE;
             let key_file = key_file(file::ROOT_KEYS, readable);
             all.push(volume::projected(volumes::SSH_KEYS, readable, &[key_file]));

@@ -1,4 +1,4 @@
-//! SSH host keys: made once and kept, so that users are not warned of a changed host.
+//! SSH host keys, created once and kept, so that users get no warning about a changed host key.
 
 use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -11,24 +11,24 @@ use ssh_key::{
     rand_core::OsRng,
 };
 
-/// OpenSSH's own choice for new RSA keys.
+/// OpenSSH's own size for new RSA keys.
 const RSA_SIZE: KeySize = KeySize::Rsa3072;
 
-/// Files by name: the private halves and the public ones.
+/// Private and public keys: file names and contents.
 pub type Files = Vec<(String, String)>;
 
-/// Why there are no keys.
+/// Reason why key generation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("an RSA key could not be made")]
+    #[error("failed to generate an RSA key")]
     Rsa(#[from] aws_lc_rs::error::Unspecified),
-    #[error("an RSA key could not be read")]
+    #[error("failed to parse an RSA key")]
     Der(#[from] pkcs8::der::Error),
     #[error(transparent)]
     Ssh(#[from] ssh_key::Error),
 }
 
-/// Takes a good part of a second of computing: not for an async task.
+/// Takes a large part of a second of CPU time, so it must not run in an async task.
 pub fn generate(comment: &str) -> Result<Files, Error> {
     let [rsa, ecdsa, ed25519] = file::SSH_HOST_KEYS;
     let keys = [
@@ -56,7 +56,7 @@ pub fn generate(comment: &str) -> Result<Files, Error> {
     Ok(files)
 }
 
-/// By the library that does our TLS: the search for primes in pure Rust takes nine times as long, seconds of a processor.
+/// Uses the library that does our TLS: finding primes in pure Rust takes nine times as long, seconds of CPU time.
 fn rsa_keypair() -> Result<RsaKeypair, Error> {
     let der: Pkcs8V1Der<'static> = KeyPair::generate(RSA_SIZE)?.as_der()?;
     let outer = pkcs8::PrivateKeyInfo::from_der(der.as_ref())?;

@@ -1,11 +1,10 @@
-//! LoginSet: pods with sshd and sackd that users log in to.
+//! Reconciles LoginSets: pods with sshd and sackd that users log in to.
 //!
 //! observe (reads) → validate, build (pure) → apply (writes) → status (writes).
 
 mod apply;
 mod build;
-mod error;
-mod host_keys;
+pub(crate) mod host_keys;
 mod observe;
 mod status;
 mod validate;
@@ -13,13 +12,11 @@ mod validate;
 use std::sync::Arc;
 
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
-use serde_json::json;
 
 use build::Children;
-pub use error::Error;
 use observe::Observed;
 
-use crate::{context::Context, pod_diagnosis, pod_template, problem::Problem};
+use crate::{context::Context, error::Error, pod_diagnosis, pod_template, problem::Problem};
 
 pub const MANAGER: &str = "slurm-operator/loginset";
 
@@ -32,7 +29,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     }
     let mut observed = observe::observe(&context, Arc::clone(&loginset)).await?;
     if apply::make_missing_host_keys(&writer, &loginset, &observed.live).await? {
-        // The watch reports the new Secret and brings us back.
+        // The watch reports the new Secret and triggers another reconcile.
         return Ok(Requeue::OnChange);
     }
     let built = decide(&observed);
@@ -42,33 +39,26 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
             .map_err(Error::Apply),
         Err(_) => Ok(()),
     };
-    let (problem, unused) = match (&built, &applied) {
-        (Err(problem), _) => (Some(problem.clone()), &[][..]),
-        (Ok(_), Err(error)) => (Some(Problem::refused(chain(error))), &[][..]),
-        (Ok(children), Ok(())) => (None, children.findings.as_slice()),
-    };
+    let problem = Problem::of(&built, &applied);
+    let unused = built.as_ref().map_or(&[][..], |children| &children.findings);
     observed.live.deployment = context.caches.deployments.get(&observe::name(&loginset));
     let now = context.clock.now();
     let status = status::compute(&observed, problem.as_ref(), unused, now);
     let before = loginset.status.clone().unwrap_or_default().conditions;
-    if let Err(problem) = &built {
-        context.report_problem(loginset.as_ref(), problem.clone(), &before);
+    if let Err(problem) = built {
+        context.report_problem(loginset.as_ref(), problem, &before);
     }
     let trouble = pod_diagnosis::among(&observed.live.pods, now);
     context.report_pod_problem(loginset.as_ref(), trouble, &before, &status.conditions);
-    let written = writer
-        .apply_status(loginset.as_ref(), &json!(loginset.status), &json!(status))
-        .await
-        .map_err(Error::Status)?;
-    if let Some(written) = written {
-        context.caches.loginsets.upsert(written);
-    }
+    context
+        .write_status(&writer, &context.caches.loginsets, loginset.as_ref(), &status)
+        .await?;
     let requeue_after = pod_diagnosis::requeue_after(&observed.live.pods, now);
     applied.map(|()| Requeue::OnChange.or_within(requeue_after))
 }
 
-/// The children. Pods that run keep the names of Secrets' contents that they have; where they are replaced anyway, the names
-/// are made as for new ones.
+/// Builds the children. Running pods keep the fingerprints of Secrets that they have; if they are replaced anyway, the
+/// fingerprints are computed as for new pods.
 fn decide(observed: &Observed) -> Result<Children, Problem> {
     let build = |observed: &Observed| {
         let validated = validate::validate(observed)?;

@@ -1,4 +1,4 @@
-//! Reads what a LoginSet is built from and what exists of it.
+//! Reads the inputs of a LoginSet and its existing children.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::{
     fingerprints::HashKey,
 };
 
-/// Everything that the other steps look at.
+/// Input of the other steps.
 #[derive(Debug, Clone)]
 pub struct Observed {
     pub loginset: Arc<LoginSet>,
     pub controller: Option<Arc<Controller>>,
     pub slurm_key: Option<Arc<Secret>>,
     pub hash_key: Option<HashKey>,
-    /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
+    /// Fingerprint of the slurm.key that slurmctld runs with, if we run slurmctld.
     pub slurm_key_in_use: Option<String>,
     pub sssd: Option<Arc<Secret>>,
     pub cluster_domain: String,
     pub live: Live,
 }
 
-/// The children as they are.
+/// The existing children.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
     pub host_keys: Option<Arc<Secret>>,
@@ -40,7 +40,7 @@ pub struct Live {
     pub pods: Vec<Arc<Pod>>,
 }
 
-/// Of the Service and the Deployment.
+/// Returns the key of the Service and the Deployment.
 pub fn name(loginset: &LoginSet) -> Key {
     Key::new(loginset.namespace().unwrap_or_default(), loginset.login_name())
 }

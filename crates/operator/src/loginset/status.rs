@@ -1,4 +1,4 @@
-//! What a person sees of a LoginSet. Pure.
+//! Computes the status of a LoginSet. Pure.
 
 use jiff::Timestamp;
 use keelson_api::{

@@ -1,4 +1,4 @@
-//! From a LoginSet as a user writes it to the objects and the status, without a cluster.
+//! Tests from the LoginSet that a user writes to the objects and the status, without a cluster.
 #![allow(
     clippy::needless_pass_by_value,
     reason = "json! literals read better unborrowed"
@@ -128,8 +128,8 @@ fn a_file_with_which_nobody_can_log_in_is_refused() {
         (problem.reason, problem.message.as_str()),
         (
             "InvalidSpec",
-            "key \"sssd.conf\" of Secret sssd: [domain/a] has the id_provider \"ldpa\", which SSSD does not have: \
-             write one of ad, files, idp, ipa, ldap, proxy"
+            "key \"sssd.conf\" of Secret sssd: [domain/a] has the unknown id_provider \"ldpa\": \
+             use one of ad, files, idp, ipa, ldap, proxy"
         )
     );
 }
@@ -234,7 +234,7 @@ fn pods_of_an_earlier_operator_stay_until_something_replaces_them() {
 #[test]
 fn a_login_pod_that_does_not_come_up_goes_before_lines_that_are_not_used() {
     let mut observed = observed(json!({}));
-    let unused = ["line 1: Port is not used".to_owned()];
+    let unused = ["line 1: Port is ignored".to_owned()];
     let degraded = |observed: &Observed| {
         let status = status::compute(observed, None, &unused, Timestamp::UNIX_EPOCH);
         shown(&status.conditions, "Degraded").map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Turns what was observed into input that can be built from, or says what is missing.
+//! Turns the observed state into input for the build, or reports what is missing.
 
 use std::sync::Arc;
 
@@ -10,16 +10,20 @@ use keelson_api::{
 
 use super::observe::Observed;
 use crate::{
-    children::checksum, fingerprints::Fingerprints, problem::Problem, secrets, workload::deployment_template,
+    children::checksum, fingerprints::Fingerprints, keys, problem::Problem, secrets,
+    workload::deployment_template,
 };
 
-/// What the children are built from.
+/// Input of the host keys' fingerprint. Another value would change the fingerprint and restart the login pods.
+const SSH_HOST_KEYS: &str = "ssh host keys";
+
+/// Validated input of the build.
 #[derive(Debug, Clone)]
 pub struct Validated {
     pub controller: Arc<Controller>,
     pub slurm_key: SecretKeySelector,
     pub slurm_key_hash: String,
-    /// sssd.conf, where users come from SSSD.
+    /// sssd.conf, if users come from SSSD.
     pub sssd: Option<Sssd>,
     pub cluster_domain: String,
     pub host_keys_hash: String,
@@ -49,10 +53,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     let controller = controller
         .clone()
         .ok_or_else(|| Problem::no_controller(controller_name))?;
-    let reference = controller.spec.slurm_key_ref.clone().ok_or_else(|| {
-        Problem::missing(format!("Controller {controller_name} has no slurmKeyRef: set it"))
-    })?;
-    let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
+    let (reference, slurm_key_hash) = keys::of_controller(&controller, slurm_key.as_deref())?;
     let names = Fingerprints::new(hash_key.as_ref(), deployment_template(live.deployment.as_deref()))?;
     let slurm_key_hash = names.follow(file::SLURM_KEY, slurm_key_hash, slurm_key_in_use.as_ref());
     let sssd = if spec.sssd_enabled() {
@@ -74,14 +75,14 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         sssd,
         cluster_domain: cluster_domain.clone(),
         host_keys_hash: names.of(
-            "ssh host keys",
+            SSH_HOST_KEYS,
             host_keys.map(checksum::of_secret).unwrap_or_default(),
         ),
         ssh_port: ssh_port(observed),
     })
 }
 
-/// A user who shares the host's network moves sshd by naming its port.
+/// Returns the port of sshd, which users on the host network change by naming it in `ports`.
 fn ssh_port(observed: &Observed) -> i64 {
     let ports = observed
         .loginset

@@ -1,4 +1,4 @@
-//! Worker pods and what all workers of a cluster share. Pure.
+//! Builds worker pods and the objects that all workers of a cluster share. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -27,16 +27,16 @@ use crate::children::{
     volume,
 };
 
-/// Tells slurmctld at once that the node is gone; a drain that somebody else made is left as it is, with its reason.
+/// Reports the node as down to slurmctld immediately. A drain that someone else set is kept with its reason.
 const PRE_STOP: &str = "case \"$(sinfo -h -n $(hostname) -o '%T %E')\" in drain*' slurm-operator:'*) ;; drain*) exit 0 ;; esac; \
     scontrol update nodename=$(hostname) state=down reason='slurm-operator: Pod is terminating' || true";
 
-/// A worker pod without what makes one worker different from another.
+/// A worker pod without the fields that differ between workers.
 #[derive(Debug, Clone)]
 pub struct Template {
     pub metadata: Metadata,
     pub spec: Value,
-    /// Everything that shapes the pod: what a revision is made of.
+    /// Everything that affects the pod; the data of its revision.
     pub inputs: Value,
 }
 
@@ -73,7 +73,7 @@ pub fn build_template(validated: &Validated) -> Template {
     let mut template = pod::template(&metadata, base, spec.template.as_ref());
     let mut pod_spec = template.get_mut("spec").map(Value::take).unwrap_or_default();
     if let Value::Object(fields) = &mut pod_spec {
-        // A prefix to the user; each pod gets its own. And the scheduler places pods, not we.
+        // The user's host name is a prefix; each pod gets its own. Pods are placed by the scheduler.
         fields.remove("hostname");
         fields.remove("nodeName");
     }
@@ -89,8 +89,8 @@ pub fn build_template(validated: &Validated) -> Template {
     }
 }
 
-/// Has Kubernetes quote the log of a slurmd that ended with an error. That shapes what is told and not the worker, so it
-/// is no part of its revision: workers at work are not replaced for it.
+/// Makes Kubernetes report the last log lines of a slurmd that exited with an error. This is not part of the revision,
+/// so running workers are not replaced for it.
 fn tell_last_words(pod_spec: &mut Value) {
     let containers = pod_spec.get_mut("containers").and_then(Value::as_array_mut);
     let is_slurmd = |found: &&mut Value| found.get("name").is_some_and(|name| name == container::SLURMD);
@@ -110,7 +110,7 @@ pub fn worker_labels(nodeset: &NodeSet) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Everything that a running worker cannot take in: the pod's spec and the user's own labels and annotations on it.
+/// Returns everything that cannot be changed on a running worker: the pod spec and the user's labels and annotations.
 fn inputs(nodeset: &NodeSet, validated: &Validated, pod_spec: &Value) -> Value {
     let spec = &nodeset.spec;
     let user = spec
@@ -135,22 +135,22 @@ fn inputs(nodeset: &NodeSet, validated: &Validated, pod_spec: &Value) -> Value {
     inputs
 }
 
-/// What makes one worker different from another.
+/// The values that differ between workers.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     pub revision: &'a str,
-    /// The owner that stays when the NodeSet is deleted.
+    /// The owner that remains when the NodeSet is deleted.
     pub anchor: Option<&'a Value>,
-    /// When the slurmd started that served its node last.
+    /// When the last slurmd of its node started.
     pub registered_before: Option<Timestamp>,
 }
 
-/// The pod of one ordinal.
+/// Builds the worker pod of an ordinal.
 pub fn build_pod(
     nodeset: &NodeSet,
     template: &Template,
     ordinal: i32,
-    machine: Option<&str>,
+    kube_node: Option<&str>,
     place: Place<'_>,
 ) -> Desired<Pod> {
     let name = nodeset.pod_name(ordinal);
@@ -162,28 +162,28 @@ pub fn build_pod(
         (label::SCALING_MODE, ScalingMode::StatefulSet.as_str().to_owned()),
     ];
     let mut spec = template.spec.clone();
-    // The only machine that it may run on.
-    if let Some(machine) = machine {
-        bind(&mut spec, machine);
+    if let Some(kube_node) = kube_node {
+        bind(&mut spec, kube_node);
     }
     claims::mount(nodeset, &nodeset.padded_ordinal(ordinal), &mut spec);
     one_pod(nodeset, template, ("name", &name), &hostname, labels, spec, place)
 }
 
-/// The pod of one machine. The scheduler binds it, so that quotas and priorities count; it may bind it nowhere else.
+/// Builds the worker pod of a Kubernetes node. The scheduler binds it, but only to this node, so quotas and priorities
+/// apply.
 pub fn build_pod_on(
     nodeset: &NodeSet,
     template: &Template,
-    machine: &str,
+    kube_node: &str,
     hostname: &str,
     place: Place<'_>,
 ) -> Desired<Pod> {
     let mut spec = template.spec.clone();
-    bind(&mut spec, machine);
+    bind(&mut spec, kube_node);
     if let Value::Object(fields) = &mut spec {
         let tolerations = fields.entry("tolerations").or_insert_with(|| json!([]));
         if let Value::Array(tolerations) = tolerations {
-            // Kubernetes would give up the pod of a machine that is silent for five minutes, and with it its jobs.
+            // Otherwise Kubernetes evicts the pod, with its jobs, after its node has not responded for five minutes.
             let stays = placement::SILENT
                 .map(|taint| json!({ "key": taint, "operator": "Exists", "effect": "NoExecute" }));
             tolerations.extend(stays);
@@ -199,12 +199,12 @@ pub fn build_pod_on(
     one_pod(nodeset, template, named, hostname, labels, spec, place)
 }
 
-fn bind(pod_spec: &mut Value, machine: &str) {
+fn bind(pod_spec: &mut Value, kube_node: &str) {
     let Value::Object(fields) = pod_spec else { return };
     let affinity = fields.entry("affinity").or_insert_with(|| json!({}));
     if let Value::Object(affinity) = affinity {
         let only_there = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
-            { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [machine] }] },
+            { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [kube_node] }] },
         ] } });
         affinity.insert("nodeAffinity".into(), only_there);
     }
@@ -225,7 +225,7 @@ fn one_pod(
         registered_before,
     } = place;
     labels.push((label::REVISION_HASH, revision.to_owned()));
-    // From birth: a worker must not be evicted in the moment between its first job and our noticing it.
+    // Set at creation: a worker must not be evicted before the operator notices its first job.
     if nodeset.spec.workload_disruption_protection {
         labels.push((label::POD_PROTECT, "true".to_owned()));
     }
@@ -290,7 +290,8 @@ fn slurmd(validated: &Validated) -> Value {
     pod::container(base, spec.slurmd.as_ref())
 }
 
-/// Shell words, as Slinky's images want them; ours split them by the same rules without a shell.
+/// Returns the arguments as shell words, as Slinky's images expect them; our images split them by the same rules
+/// without a shell.
 fn slurmd_args(validated: &Validated) -> Vec<String> {
     let nodeset = &validated.nodeset;
     let topology = validated
@@ -305,7 +306,7 @@ fn slurmd_args(validated: &Validated) -> Vec<String> {
     conf.push(format!("Features={}", validated.features.join(",")));
     conf.push(format!("Topology={topology}"));
     conf.sort();
-    // Who the node is goes with its registration; the kubelet fills in the names.
+    // The node registers with its identity; the kubelet expands the variables.
     let identity = format!(
         "pod={}/$(POD_NAME),node=$(NODE_NAME),nodeset={}/{}",
         nodeset.namespace().unwrap_or_default(),
@@ -342,7 +343,7 @@ fn pod_volumes(validated: &Validated) -> Vec<Value> {
     all
 }
 
-/// One worker per machine: slurmd takes the machine's resources for its own.
+/// Allows one worker per Kubernetes node, because slurmd registers all resources of the machine.
 fn keep_apart(pod_spec: &mut Value) {
     let term = json!({
         "labelSelector": {
@@ -353,7 +354,7 @@ fn keep_apart(pod_spec: &mut Value) {
     pod::require_anti_affinity(pod_spec, term);
 }
 
-/// The Service that gives every worker of a cluster its name. All its NodeSets own it together.
+/// Builds the headless Service for the DNS names of all workers of a cluster, owned by all its NodeSets.
 pub fn build_workers_service(nodeset: &NodeSet, owners: Vec<Value>) -> Desired<Service> {
     let cluster = nodeset.spec.controller_ref.name.clone();
     let mut selected = selector(app::SLURMD, "");
@@ -371,8 +372,9 @@ pub fn build_workers_service(nodeset: &NodeSet, owners: Vec<Value>) -> Desired<S
     }))
 }
 
-/// Lets nobody evict a worker that carries the protect label. A minimum beyond any fleet holds in both scaling modes;
-/// a maximum of unavailable pods would be counted against `spec.replicas`, which says nothing in DaemonSet mode.
+/// Builds the PodDisruptionBudget that prevents the eviction of workers with the protect label. A `minAvailable` larger
+/// than any fleet works in both scaling modes; `maxUnavailable` would be relative to `spec.replicas`, which does not
+/// apply in DaemonSet mode.
 pub fn build_workers_budget(nodeset: &NodeSet, owners: &[Value]) -> Desired<PodDisruptionBudget> {
     let namespace = nodeset.namespace().unwrap_or_default();
     Desired::new(json!({
@@ -395,7 +397,7 @@ fn shared_metadata(nodeset: &NodeSet) -> Metadata {
     ])
 }
 
-/// `sshd_config` of the workers, where users may log in to the nodes of their jobs.
+/// Builds the `sshd_config` of the workers, if SSH is enabled.
 pub fn build_ssh_config(nodeset: &NodeSet) -> Result<Option<Desired<ConfigMap>>, slurm_conf::merge::Error> {
     let Some(ssh) = nodeset.spec.ssh.as_ref().filter(|ssh| ssh.enabled) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The claims of workers for volumes: one per worker and template, and whom each goes away with. Pure.
+//! The `PersistentVolumeClaim`s of workers, one per worker and template, and the owner that each is deleted with. Pure.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use keelson_api::{NodeSet, controller::ClaimPolicy, nodeset::ClaimRetentionPolicy};
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::children::metadata::owned_by;
 
-/// Whom a worker's claims belong to, so that Kubernetes deletes them when the user wants it: with the NodeSet, or with a
-/// worker that leaves because there are to be fewer.
+/// Returns the owner of a worker's claims. Kubernetes deletes them with the NodeSet, or with a worker that is removed
+/// for good, as the retention policy requires.
 pub fn owner(retention: ClaimRetentionPolicy, leaves: Option<Cause>, pod: &PodId) -> ClaimOwner {
     let scaled = leaves.is_some_and(|cause| match cause {
         Cause::ScaleIn | Cause::ModeSwitch | Cause::Unplaced | Cause::Renamed => true,
-        // The other worker on the machine has the same claims.
+        // The other worker on the Kubernetes node uses the same claims.
         Cause::Duplicate | Cause::Deletion | Cause::Rollout | Cause::Unregistered => false,
     });
     match (retention.when_deleted, retention.when_scaled) {
@@ -35,7 +35,7 @@ fn templates(nodeset: &NodeSet) -> impl Iterator<Item = (&str, &Map<String, Valu
     })
 }
 
-/// Names of the claims of a worker. The identity is its padded ordinal, or its host name in DaemonSet mode.
+/// Returns the claim names of a worker. `identity` is its padded ordinal, or its host name in DaemonSet mode.
 pub fn names(nodeset: &NodeSet, identity: &str) -> Vec<String> {
     templates(nodeset)
         .map(|(template, _)| nodeset.claim_name(template, identity))
@@ -76,7 +76,7 @@ pub fn build_claims(nodeset: &NodeSet, identity: &str) -> Vec<Desired<Persistent
         .collect()
 }
 
-/// Puts the worker's claims among its volumes, in the place of any of the same name.
+/// Adds the worker's claims to its volumes, replacing volumes of the same name.
 pub fn mount(nodeset: &NodeSet, identity: &str, pod_spec: &mut Value) {
     let Value::Object(fields) = pod_spec else { return };
     for (name, _) in templates(nodeset) {
@@ -92,7 +92,7 @@ pub fn mount(nodeset: &NodeSet, identity: &str, pod_spec: &mut Value) {
     }
 }
 
-/// Whom a claim belongs to now. Somebody else in charge of it is not ours to change.
+/// Returns the current owner of a claim, and whether it has a foreign controller; such a claim must not be changed.
 pub fn facts(nodeset: &NodeSet, pod: &PodId, claim: &PersistentVolumeClaim) -> ClaimFacts {
     let ours = |uid: &str| Some(uid) == nodeset.metadata.uid.as_deref();
     let mut owner = ClaimOwner::Nobody;
@@ -113,7 +113,7 @@ pub fn facts(nodeset: &NodeSet, pod: &PodId, claim: &PersistentVolumeClaim) -> C
     }
 }
 
-/// The claim's owners, with this one in the place of ours and our pod's. What others wrote stays.
+/// Returns the claim's owner references with `owner` instead of the NodeSet and the pod. Other references are kept.
 pub fn owner_references(
     nodeset: &NodeSet,
     pod: &PodId,
@@ -136,7 +136,7 @@ pub fn owner_references(
     references
 }
 
-/// Whether the claim goes away with a pod that is not there any more.
+/// Returns true if all owners of the claim are pods that no longer exist.
 pub fn is_orphan_of_a_pod(claim: &PersistentVolumeClaim, is_there: impl Fn(&str) -> bool) -> bool {
     let owners = claim.owner_references();
     !owners.is_empty()

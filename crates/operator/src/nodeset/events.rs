@@ -1,19 +1,20 @@
-//! The events that tell what is about to happen to workers and what could not be done, under Slinky's reasons. Pure.
+//! Builds events about planned changes to workers and about failed steps, with the reasons that Slinky uses. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    cell::LazyCell,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::Pod;
 use keelson_api::{nodeset::ScalingMode, well_known::event};
 use keelson_runtime::run::chain;
-use kube::ResourceExt;
 
 use super::{
-    act::StepError,
-    facts::{Cause, Observed, Phase, Plan, PodFacts, PodId, Step, Strategy},
+    act::{SHOWN, StepError},
+    facts::{Cause, Observed, Phase, Plan, PodFacts, Step, Strategy},
 };
-
-/// How many names an event lists.
-const SHOWN: usize = 5;
+use crate::wording::listed;
 
 /// An event about a NodeSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,10 +24,16 @@ pub struct Event {
     pub note: String,
 }
 
-/// What is told of a plan. `pods` are those that it was made for.
+/// Returns the events for a plan. `pods` are the pods that it was made for.
 pub fn of_plan(observed: &Observed, plan: &Plan, pods: &[Arc<Pod>]) -> Vec<Event> {
     let mut about: BTreeMap<(&'static str, &'static str), Vec<&str>> = BTreeMap::new();
     let mut created = 0_usize;
+    let cordoned = LazyCell::new(|| {
+        let pods = observed.pods.iter().filter(|pod| on_cordoned(pod, observed));
+        pods.map(|pod| (&pod.node, pod.name.as_str()))
+            .collect::<HashMap<_, _>>()
+    });
+    let ended = LazyCell::new(|| ended(observed, pods));
     for step in &plan.steps {
         let found = match step {
             Step::Create { .. } => {
@@ -37,19 +44,11 @@ pub fn of_plan(observed: &Observed, plan: &Plan, pods: &[Arc<Pod>]) -> Vec<Event
                 intended(intent.cause, observed).map(|told| (told, pod.name.as_str()))
             }
             Step::Drain { node, .. } => {
-                let cordoned = observed
-                    .pods
-                    .iter()
-                    .find(|pod| pod.node == *node && on_cordoned(pod, observed));
-                cordoned.map(|pod| {
-                    (
-                        (event::NODE_CORDON, "draining workers on cordoned nodes"),
-                        pod.name.as_str(),
-                    )
-                })
+                let told = (event::NODE_CORDON, "draining workers on cordoned nodes");
+                cordoned.get(node).map(|pod| (told, *pod))
             }
-            Step::Discard { pod } => ended(pod, observed, pods).map(|told| (told, pod.name.as_str())),
-            // Slinky has no reason for the others.
+            Step::Discard { pod } => ended.get(pod.uid.as_str()).map(|told| (*told, pod.name.as_str())),
+            // Slinky has no reason for the other steps.
             _ => None,
         };
         if let Some((told, pod)) = found {
@@ -70,19 +69,19 @@ pub fn of_plan(observed: &Observed, plan: &Plan, pods: &[Arc<Pod>]) -> Vec<Event
             event::SLURM_NODE_NOT_REGISTERED | event::FAILED_DAEMON_POD
         ),
         reason,
-        note: format!("{what}: {}", listed(&pods)),
+        note: format!("{what}: {}", listed(&pods, SHOWN)),
     }));
     events
 }
 
-/// What is told of steps that failed. Failed creations are told where they happen.
+/// Returns the events for failed steps. Failed creations are reported where they occur.
 pub fn of_failures(failures: &[StepError]) -> Vec<Event> {
     failures
         .iter()
         .filter_map(|failure| {
             let reason = match failure {
                 StepError::Patch { .. } => event::FAILED_UPDATE,
-                StepError::Delete { .. } => event::FAILED_DELETE,
+                StepError::Delete { .. } | StepError::DeleteLate { .. } => event::FAILED_DELETE,
                 _ => return None,
             };
             Some(Event {
@@ -109,40 +108,45 @@ fn intended(cause: Cause, observed: &Observed) -> Option<(&'static str, &'static
         }),
         Cause::Unregistered => Some((
             event::SLURM_NODE_NOT_REGISTERED,
-            "replacing workers that are ready and not registered with slurmctld",
+            "replacing workers that are ready but not registered with slurmctld",
         )),
         Cause::Renamed => Some((
             event::HOSTNAME_MISMATCH,
-            "replacing workers whose Kubernetes node asks for another host name",
+            "replacing workers whose Kubernetes node requests another host name",
         )),
         Cause::ModeSwitch | Cause::Deletion | Cause::Unplaced | Cause::Duplicate => None,
     }
 }
 
-/// Whether the node is drained for its machine's sake alone.
+/// Returns true if the node is drained only because its Kubernetes node is cordoned.
 fn on_cordoned(pod: &PodFacts, observed: &Observed) -> bool {
-    let machine = pod.machine.as_ref().and_then(|name| observed.machines.get(name));
-    pod.intent.is_none() && machine.is_some_and(|machine| machine.cordoned)
+    let kube_node = pod
+        .kube_node
+        .as_ref()
+        .and_then(|name| observed.kube_nodes.get(name));
+    pod.intent.is_none() && kube_node.is_some_and(|kube_node| kube_node.cordoned)
 }
 
-fn ended(id: &PodId, observed: &Observed, pods: &[Arc<Pod>]) -> Option<(&'static str, &'static str)> {
-    let known = observed.pods.iter().find(|pod| pod.id() == *id)?;
-    if known.mode != ScalingMode::DaemonSet || known.phase != Phase::Ended {
-        return None;
-    }
-    let pod = pods.iter().find(|pod| pod.uid().as_deref() == Some(&id.uid))?;
-    match pod.status.as_ref()?.phase.as_deref() {
-        Some("Succeeded") => Some((event::SUCCEEDED_DAEMON_POD, "replacing workers that ended")),
-        _ => Some((event::FAILED_DAEMON_POD, "replacing workers that failed")),
-    }
-}
-
-fn listed(names: &[&str]) -> String {
-    let shown: Vec<&str> = names.iter().take(SHOWN).copied().collect();
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
+/// Returns what to tell of the workers that ended, by their UID (`DaemonSet` mode).
+fn ended<'a>(observed: &'a Observed, pods: &[Arc<Pod>]) -> HashMap<&'a str, (&'static str, &'static str)> {
+    let phases: HashMap<&str, Option<&str>> = pods
+        .iter()
+        .filter_map(|pod| {
+            Some((
+                pod.metadata.uid.as_deref()?,
+                pod.status.as_ref()?.phase.as_deref(),
+            ))
+        })
+        .collect();
+    let ended = |pod: &&PodFacts| pod.mode == ScalingMode::DaemonSet && pod.phase == Phase::Ended;
+    let told = |pod: &'a PodFacts| match phases.get(pod.uid.as_str())? {
+        Some("Succeeded") => Some((event::SUCCEEDED_DAEMON_POD, "replacing completed workers")),
+        _ => Some((event::FAILED_DAEMON_POD, "replacing failed workers")),
+    };
+    let ended = observed.pods.iter().filter(ended);
+    ended
+        .filter_map(|pod| Some((pod.uid.as_str(), told(pod)?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -211,19 +215,19 @@ mod tests {
     #[test]
     fn new_workers_and_those_on_a_cordoned_node_are_told_of() {
         let mut worker = pod(0);
-        worker.machine = Some("machine".into());
+        worker.kube_node = Some("machine".into());
         let node = worker.node.clone();
         let mut seen = observed(set(2), vec![worker], slurm(&["IDLE"]));
-        let machine = KubeNodeFacts {
+        let kube_node = KubeNodeFacts {
             cordoned: true,
             ..KubeNodeFacts::default()
         };
-        seen.machines.insert("machine".into(), machine);
+        seen.kube_nodes.insert("machine".into(), kube_node);
         let plan = Plan {
             steps: vec![
                 Step::Create {
                     ordinal: 1,
-                    machine: None,
+                    kube_node: None,
                 },
                 Step::Drain {
                     node,
@@ -234,7 +238,7 @@ mod tests {
         };
         let events = of_plan(&seen, &plan, &[]);
         assert_eq!(reasons(&events), [("ScalingUp", false), ("NodeCordon", false)]);
-        // A drain that we want ourselves is no cordon's, wherever the worker runs.
+        // Our own drain is not reported as a cordon, even if the Kubernetes node is cordoned.
         seen.pods[0].intent = Some(Intent {
             cause: Cause::ScaleIn,
             since: at(0),
@@ -281,7 +285,7 @@ mod tests {
         let events = of_failures(&failures);
         assert_eq!(reasons(&events), [("FailedDelete", true), ("FailedUpdate", true)]);
         assert!(
-            events[0].note.starts_with("cannot delete pod a"),
+            events[0].note.starts_with("failed to delete pod a"),
             "{}",
             events[0].note
         );

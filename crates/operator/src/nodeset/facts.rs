@@ -1,4 +1,4 @@
-//! What `plan` decides on, and what it can decide. Values only.
+//! The input and output types of `plan`. Values only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,42 +13,41 @@ use crate::{
     slurm::facts::{NodeName, Slurm},
 };
 
-/// How long a worker may take to register with Slurm.
+/// The time within which a worker must register with Slurm.
 pub const REGISTRATION_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
-/// Everything that `plan` looks at.
+/// The input of `plan`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     pub set: SetFacts,
     pub pods: Vec<PodFacts>,
     pub slurm: Slurm,
     /// Kubernetes nodes by name.
-    pub machines: BTreeMap<String, KubeNodeFacts>,
-    /// Names of nodes that workers of other NodeSets of the same cluster have, with the pod.
+    pub kube_nodes: BTreeMap<String, KubeNodeFacts>,
+    /// Node names used by workers of other NodeSets of the same cluster, with the pod.
     pub taken: BTreeMap<NodeName, String>,
     pub now: Timestamp,
 }
 
 impl Observed {
-    /// How many workers there ought to be.
     pub fn desired(&self) -> usize {
         let Self {
             set,
-            machines,
+            kube_nodes,
             pods,
             taken,
             ..
         } = self;
-        desired(set.mode, set.replicas, machines, pods, taken)
+        desired(set.mode, set.replicas, kube_nodes, pods, taken)
     }
 }
 
-/// How many workers there ought to be. A machine that takes no new worker, such as one of the control plane, counts only
-/// while one is there.
+/// Returns the desired number of workers. A Kubernetes node that accepts no new worker, such as a control plane node,
+/// counts only while it has one.
 pub fn desired(
     mode: ScalingMode,
     replicas: u32,
-    machines: &BTreeMap<String, KubeNodeFacts>,
+    kube_nodes: &BTreeMap<String, KubeNodeFacts>,
     pods: &[PodFacts],
     taken: &BTreeMap<NodeName, String>,
 ) -> usize {
@@ -56,14 +55,16 @@ pub fn desired(
         ScalingMode::StatefulSet => usize::try_from(replicas).unwrap_or(usize::MAX),
         ScalingMode::DaemonSet => {
             let held: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.target.as_deref()).collect();
-            let fitting = machines.iter().filter(|(name, machine)| match machine.fit {
+            let fitting = kube_nodes.iter().filter(|(name, kube_node)| match kube_node.fit {
                 Fit::Run => true,
                 Fit::Stay => held.contains(name.as_str()),
                 Fit::No => false,
             });
-            // Machines that give their workers one name have one worker between them, and so has one that several NodeSets
-            // claim.
-            let names: BTreeSet<&str> = fitting.map(|(_, machine)| machine.hostname.as_str()).collect();
+            // Kubernetes nodes that request the same host name share one worker. A name that only a worker of another
+            // NodeSet uses does not count.
+            let names: BTreeSet<&str> = fitting
+                .map(|(_, kube_node)| kube_node.hostname.as_str())
+                .collect();
             let own: BTreeSet<&str> = pods.iter().map(|pod| pod.node.0.as_str()).collect();
             let others = |name: &&str| taken.contains_key(&NodeName::from(*name)) && !own.contains(*name);
             names.into_iter().filter(|name| !others(name)).count()
@@ -71,17 +72,17 @@ pub fn desired(
     }
 }
 
-/// What the user asks for.
+/// The desired state of the NodeSet, and the parts of its status that decisions depend on.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state")]
 pub struct SetFacts {
-    /// By these three Slurm's records tell whose worker made them.
+    /// Namespace, name and UID identify the NodeSet in the Slurm records that its workers created.
     pub namespace: String,
     pub name: String,
     pub uid: String,
     pub replicas: u32,
     pub mode: ScalingMode,
-    /// Hash of everything that shapes a worker pod.
+    /// Hash of everything that affects a worker pod.
     pub revision: String,
     pub strategy: Strategy,
     pub drain_timeout: Option<Duration>,
@@ -89,49 +90,49 @@ pub struct SetFacts {
     pub paused: Option<Paused>,
     pub leaving: Leaving,
     pub min_ready: Duration,
-    /// How many workers may be starting at the same time.
+    /// The maximum number of workers that start at the same time.
     pub startup_limit: Option<u32>,
     /// Whether workers are protected from eviction.
     pub protect: bool,
     pub claim_retention: ClaimRetentionPolicy,
-    /// The machine that each ordinal ran on last and goes back to; none unless the user wants that.
+    /// The Kubernetes node on which each ordinal last ran and is created again; empty unless `pinToNode` is set.
     pub pins: BTreeMap<u32, String>,
-    /// Nodes whose record in Slurm another kind of worker made than the newest, with that worker's revision.
+    /// Nodes whose Slurm record does not match the latest workers, with the revision that created it.
     pub records: BTreeMap<NodeName, String>,
-    /// DaemonSet mode: whether records go when their machine is gone.
+    /// DaemonSet mode: whether records are deleted when their Kubernetes node is gone.
     pub prune: bool,
     /// Whether Slurm's API can change a node's place in the topology.
     pub places_nodes: bool,
-    /// slurmctld is about to get a change that no running job survives: no node may take jobs meanwhile.
+    /// A pending change to slurmctld would kill running jobs: until it is applied, no node may accept jobs.
     pub quiesced: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Strategy {
-    /// At most so many workers are out of service because of us; ordinals below `partition` keep their revision.
+    /// A rollout makes at most `max_unavailable` workers unavailable; ordinals below `partition` keep their revision.
     Rolling { max_unavailable: u32, partition: u32 },
-    /// A person deletes the pods.
+    /// The user deletes the pods.
     OnDelete,
-    /// All together, while their nodes are in this maintenance reservation.
+    /// All workers at once, while their nodes are in this maintenance reservation.
     Scheduled { reservation: String },
 }
 
-/// How a person stopped all changes.
+/// How the NodeSet was paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paused {
     Spec,
     Annotation,
 }
 
-/// Whether the NodeSet itself is on its way out.
+/// How the NodeSet is being deleted, if it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
     No,
-    /// Jobs end first.
+    /// Waits for jobs.
     Drain,
-    /// The user asked not to wait for jobs.
+    /// Does not wait for jobs.
     Immediately,
-    /// Its workers stay as they are, for a NodeSet of the same name that comes later.
+    /// Its workers stay unchanged and can be adopted by a later NodeSet of the same name.
     Orphan,
 }
 
@@ -147,52 +148,52 @@ pub struct PodFacts {
     /// Name of its node in Slurm.
     pub node: NodeName,
     pub revision: String,
-    /// Whether a worker of the newest revision registers as another kind of node than the one that the record in Slurm was
-    /// made of: with other resources, features, weight.
+    /// Whether a worker of the latest revision registers with resources, features or a weight that differ from the
+    /// Slurm record of this node.
     pub reshaped: bool,
     pub phase: Phase,
     pub start: Start,
-    /// The kubelet has said for long that it has no sandbox to run anything in.
+    /// The kubelet has reported for a while that the pod has no sandbox.
     pub unsandboxed: bool,
-    /// Whether slurmd may be running in it now. With its container everything ends that ran in it, jobs too.
+    /// Whether slurmd may be running now. When its container exits, its jobs end too.
     pub running: bool,
     pub ready_since: Option<Timestamp>,
     pub created: Timestamp,
     pub terminating: bool,
     /// Kubernetes node that it runs on.
-    pub machine: Option<String>,
-    /// Kubernetes node that it runs on or is bound to run on.
+    pub kube_node: Option<String>,
+    /// Kubernetes node that it runs on, or the only one that it may run on.
     pub target: Option<String>,
-    /// A person asked for a drain by annotation.
+    /// The user requested a drain by annotation.
     pub cordoned: bool,
-    /// What we decided earlier, from the pod's annotations.
+    /// The decision of an earlier reconcile, from the pod's annotations.
     pub intent: Option<Intent>,
     pub deletion_cost: i32,
-    /// Topology that was copied to it from its machine.
+    /// Topology that was copied from its Kubernetes node.
     pub topology: Option<String>,
     /// Conditions about its Slurm node: type to message and time.
     pub conditions: BTreeMap<String, (String, Option<Timestamp>)>,
-    /// What we wrote of when its jobs end.
+    /// The recorded end time of its jobs.
     pub deadline: Option<Timestamp>,
     pub protected: bool,
     /// Its claims that exist.
     pub claims: Vec<ClaimFacts>,
-    /// Nobody is in charge of it, but it is one of ours by its labels and its name.
+    /// It has no controller, but is a worker of this NodeSet by its labels and its name.
     pub orphan: bool,
-    /// It has a second owner that no deletion of the NodeSet takes away, see `anchor`.
+    /// It has a second owner that remains when the NodeSet is deleted, see `anchor`.
     pub anchored: bool,
-    /// When the slurmd started that served its node before this pod was made.
+    /// When the last slurmd of its Slurm node started, as recorded when this pod was created.
     pub registered_before: Option<Timestamp>,
-    /// What keeps it from being ready, where Kubernetes says.
+    /// Why it is not ready, if Kubernetes reports it.
     pub trouble: Option<Problem>,
 }
 
-/// Whether slurmd ever ran in a pod; before that no job can be on it.
+/// Whether slurmd ever ran in a pod; before that, it cannot have jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// It has no machine yet, or the kubelet names what keeps slurmd from starting.
+    /// It is not scheduled yet, or the kubelet reports why slurmd cannot start.
     Never,
-    /// The kubelet has not told, and may be behind.
+    /// The kubelet has not reported it, and may be behind.
     Perhaps,
     Yes,
 }
@@ -202,11 +203,11 @@ pub enum Start {
 pub struct ClaimFacts {
     pub name: String,
     pub owner: ClaimOwner,
-    /// Somebody else is in charge of it.
+    /// It has a controller other than the NodeSet.
     pub foreign: bool,
 }
 
-/// With whom Kubernetes deletes a claim.
+/// The owner of a claim: Kubernetes deletes the claim together with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimOwner {
     Nobody,
@@ -219,11 +220,11 @@ pub enum Phase {
     Pending,
     Unknown,
     Running,
-    /// Failed or succeeded: nothing runs in it any more.
+    /// Failed or succeeded: nothing runs in it.
     Ended,
 }
 
-/// Why a worker is to go, and since when. Written on the pod before the first call to Slurm.
+/// Why a worker is to be removed or replaced, and since when. Written to the pod before the first call to Slurm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     pub cause: Cause,
@@ -236,7 +237,7 @@ macro_rules! causes {
         pub enum Cause { $($(#[$doc])* $name),+ }
 
         impl Cause {
-            /// As it stands in the annotation.
+            /// Returns the value of the annotation.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$name => $word),+ }
             }
@@ -249,32 +250,32 @@ macro_rules! causes {
 }
 
 causes! {
-    /// There are more workers than asked for.
+    /// There are more workers than desired.
     ScaleIn = "scale-in",
-    /// It was made under the other scaling mode.
+    /// It was created in the other scaling mode.
     ModeSwitch = "mode-switch",
-    /// The NodeSet is deleted.
+    /// The NodeSet is being deleted.
     Deletion = "deletion",
-    /// Its revision is not the newest.
+    /// Its revision is not the latest.
     Rollout = "rollout",
-    /// It is ready but Slurm does not know it.
+    /// It is ready but not registered with Slurm.
     Unregistered = "unregistered",
-    /// DaemonSet mode: its machine is gone or does not fit any more.
+    /// DaemonSet mode: its Kubernetes node is gone or no longer eligible.
     Unplaced = "unplaced",
-    /// DaemonSet mode: its machine gives it another name now.
+    /// DaemonSet mode: its Kubernetes node requests another host name.
     Renamed = "renamed",
-    /// DaemonSet mode: another worker is on its machine.
+    /// DaemonSet mode: its Kubernetes node has another worker.
     Duplicate = "duplicate",
 }
 
 impl Cause {
-    /// Whether the name is free once the worker is gone, so that its record in Slurm goes too. The name of a duplicate is
-    /// that of the worker which stays.
+    /// Returns true if the name is free once the worker is removed, so its Slurm record is deleted too. A duplicate
+    /// shares its name with the worker that stays.
     pub fn frees_name(self) -> bool {
         self.for_good() && self != Self::Duplicate
     }
 
-    /// Whether the worker is not made anew.
+    /// Returns true if the worker is removed for good: a replacement, if any, is placed or named differently.
     pub fn for_good(self) -> bool {
         match self {
             Self::ScaleIn
@@ -292,59 +293,59 @@ impl Cause {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KubeNodeFacts {
     pub cordoned: bool,
-    /// Drain reason that a person or a node condition gives while it is cordoned.
+    /// The drain reason while it is cordoned, from an annotation or a node condition.
     pub cordon_reason: Option<String>,
-    /// Slurm topology of a worker on it, by annotation.
+    /// Slurm topology of a worker on it, from an annotation.
     pub topology: Option<String>,
-    /// Slurm features of a worker on it, by annotation; sorted, with our prefix.
+    /// Slurm features of a worker on it, from an annotation; sorted, with our prefix.
     pub features: Vec<String>,
-    /// Whether it is one for a worker (DaemonSet mode).
+    /// Whether it is eligible for a worker (DaemonSet mode).
     pub fit: Fit,
-    /// Name of a worker on it (DaemonSet mode).
+    /// Host name of a worker on it (DaemonSet mode).
     pub hostname: String,
 }
 
-/// Whether a machine is one for a worker, by selectors, affinity and taints.
+/// The eligibility of a Kubernetes node for a worker, by selectors, affinity and taints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fit {
-    /// A worker belongs there.
+    /// It should run a worker.
     #[default]
     Run,
-    /// No new one starts there, but one that is there stays.
+    /// It gets no new worker, but keeps an existing one.
     Stay,
     No,
 }
 
-/// One thing to do. Each is harmless when the world has moved on since it was decided: the doing side checks uids,
-/// resource versions and Slurm's own refusals.
+/// One step of a plan. Each is harmless if the state has changed since the plan was made: `act` checks UIDs and
+/// resource versions, and respects Slurm's refusals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Create {
         ordinal: u32,
-        /// The machine that it is pinned to.
-        machine: Option<String>,
+        /// The Kubernetes node that it is pinned to.
+        kube_node: Option<String>,
     },
     /// DaemonSet mode.
     CreateOn {
-        machine: String,
+        kube_node: String,
         hostname: String,
     },
-    /// Write the intent on the pod.
+    /// Write the intent to the pod.
     Intend {
         pod: PodId,
         intent: Intent,
     },
-    /// Take charge of a pod that nobody is in charge of, and see to it that no deletion of the NodeSet takes it away.
+    /// Adopt a pod without a controller, and add the anchor so that it is not deleted together with the NodeSet.
     Adopt {
         pod: PodId,
     },
-    /// Say with whom a claim of this pod is deleted.
+    /// Set the owner of a claim of this pod.
     OwnClaim {
         pod: PodId,
         claim: String,
         owner: ClaimOwner,
     },
-    /// Take the intent back.
+    /// Remove the intent from the pod.
     Forget {
         pod: PodId,
     },
@@ -356,15 +357,15 @@ pub enum Step {
         node: NodeName,
         reason: String,
     },
-    /// The user's time for the jobs on leaving workers is over, and the user wrote that they start again elsewhere.
+    /// `drain.timeout` has expired, and its action is to requeue the jobs.
     RequeueJobs {
         addresses: Vec<String>,
     },
-    /// The user's time for the jobs on leaving workers is over, and the user wrote that they are ended.
+    /// `drain.timeout` has expired, and its action is to cancel the jobs.
     CancelJobs {
         addresses: Vec<String>,
     },
-    /// When the jobs on the pod's node end, for people.
+    /// Record on the pod when the jobs on its node end, for users.
     Deadline {
         pod: PodId,
         at: Option<Timestamp>,
@@ -372,17 +373,17 @@ pub enum Step {
     Undrain {
         node: NodeName,
     },
-    /// Copy the machine's topology to the pod, or take it away.
+    /// Copy the topology of the Kubernetes node to the pod, or remove it.
     Topology {
         pod: PodId,
         topology: Option<String>,
     },
-    /// Give the Slurm node its place in the topology.
+    /// Set the topology of the Slurm node.
     PlaceNode {
         node: NodeName,
         topology: String,
     },
-    /// Give the Slurm node these features.
+    /// Set the features of the Slurm node.
     SetFeatures {
         node: NodeName,
         features: Vec<String>,
@@ -394,48 +395,48 @@ pub enum Step {
         set: BTreeMap<String, String>,
         drop: Vec<String>,
     },
-    /// Bring a node back that went down when its former pod ended.
+    /// Resume a node that went down when its previous pod ended.
     Resume {
         node: NodeName,
     },
-    /// Delete a pod in which no job can be: it ended or never started.
+    /// Delete a pod that cannot have jobs: it ended or never started.
     Discard {
         pod: PodId,
     },
-    /// Delete a pod whatever runs in it: the user asked not to wait.
+    /// Delete a pod regardless of its jobs: the user requested not to wait.
     Force {
         pod: PodId,
     },
-    /// Delete the pod of a drained node whose name stays in use: by the pod that follows, or by jobs that insist on it.
+    /// Delete the pod of a drained node whose name stays in use, by its replacement or by pending jobs that request it.
     Replace {
         pod: PodId,
         node: NodeName,
         record: NextRecord,
     },
-    /// Delete the node's record and, if Slurm agrees, the pod.
+    /// Delete the node's record and, unless Slurm refuses, the pod.
     Retire {
         pod: PodId,
         node: NodeName,
     },
-    /// Delete the record of a worker of ours that is gone for good.
+    /// Delete the record of a worker that was removed for good.
     Prune {
         node: NodeName,
     },
 }
 
-/// What becomes of a node's record in Slurm while its pod is replaced.
+/// What happens to the Slurm record of a node when its pod is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextRecord {
-    /// It is the next pod's.
+    /// The next pod uses it.
     Stays,
-    /// It goes, because the next pod registers as another kind of node, and Slurm takes in what a node tells of itself
-    /// only when it makes the record.
+    /// It is deleted, because the next pod registers with another configuration, and Slurm reads that only when it
+    /// creates the record.
     Renewed,
-    /// It would have to go as well, but something stands against it.
+    /// It should be deleted, but cannot be.
     Kept { why: String },
 }
 
-/// A pod at one moment of its life.
+/// The identity of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodId {
     pub name: String,
@@ -443,19 +444,19 @@ pub struct PodId {
 }
 
 impl Plan {
-    /// Has everything looked at again after this time at the latest.
+    /// Requests a reconcile no later than `time` from now.
     pub fn look_within(&mut self, time: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(time, |known| known.min(time)));
     }
 }
 
 impl PodFacts {
-    /// Whether it is up to date itself, and Slurm knows it by what another kind of worker told of the node.
+    /// Returns true if the pod is up to date but its Slurm record describes a previous worker.
     pub fn is_misknown(&self, set: &SetFacts) -> bool {
         self.reshaped && self.revision == set.revision
     }
 
-    /// Whether its slurmd may be about to register for the first time.
+    /// Returns true if its slurmd may be about to register for the first time.
     pub fn may_register(&self, now: Timestamp) -> bool {
         let may_run = self.running || self.start == Start::Perhaps;
         may_run
@@ -467,14 +468,14 @@ impl PodFacts {
             && now.duration_since(self.created) < REGISTRATION_GRACE
     }
 
-    /// Whether its slurmd may register for the first time some day. One that has ended before does so only when it is
-    /// started again, which shows.
+    /// Returns true if its slurmd may register for the first time later. A slurmd that has exited registers only after
+    /// a restart, which is visible.
     pub fn may_register_later(&self) -> bool {
         let has_ended = self.start == Start::Yes && !self.running;
         self.phase != Phase::Ended && !self.terminating && !has_ended && self.conditions.is_empty()
     }
 
-    /// Whether no job can be in it: it ended, or slurmd never ran.
+    /// Returns true if it cannot have jobs: it ended, or slurmd never ran.
     pub fn is_empty(&self) -> bool {
         self.phase == Phase::Ended || self.start == Start::Never
     }
@@ -487,25 +488,25 @@ impl PodFacts {
     }
 }
 
-/// What is to be done now, and what is waited for.
+/// The steps to take now, and the reasons for waiting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     pub steps: Vec<Step>,
     pub waits: Vec<Wait>,
-    /// Records of workers that are gone, and why they stay.
+    /// Records of removed workers, and why they are kept.
     pub kept: Vec<KeptRecord>,
-    /// When to look again although nothing changes.
+    /// When to reconcile again even if nothing changes.
     pub requeue_after: Option<Duration>,
 }
 
-/// A record in Slurm that no worker serves and that is not deleted yet.
+/// A Slurm record without a worker that cannot be deleted yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptRecord {
     pub node: NodeName,
     pub why: String,
 }
 
-/// Something that only time, Slurm or a person can bring about.
+/// A worker that cannot be removed yet, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
     pub pod: String,
@@ -517,20 +518,20 @@ pub struct Wait {
 pub enum Why {
     /// Slurm does not answer.
     SlurmUnknown,
-    /// Jobs are running on it, the last of them until then, where known.
+    /// It has running jobs; `until` is when the last one ends, if known.
     Jobs { until: Option<Timestamp> },
-    /// The list of jobs cannot be read, and without it nothing proves that none is there.
+    /// The job list cannot be read, so the absence of jobs is not proven.
     JobsUnread { why: String },
-    /// Their time is over, but Slurm cannot start these again, so they are waited for.
+    /// `drain.timeout` has expired, but Slurm cannot requeue these jobs.
     CannotRequeue { jobs: Vec<String>, why: String },
-    /// Pending jobs insist on this very node; they would fail if it went.
+    /// Pending jobs request this node; they would fail if its record were deleted.
     Wanted { jobs: Vec<u64> },
-    /// Slurm does not delete nodes of a reservation.
+    /// Slurm does not delete nodes that are in a reservation.
     Reserved { reservation: String },
-    /// The drain was asked for, and no newer reading is there yet.
+    /// The drain was requested, and Slurm has not been read since.
     Reading,
-    /// Slurm does not know the node, but too much else is missing to believe it.
+    /// Slurm does not know the node, but too many others are missing too: slurmctld may have lost its state.
     SuspectLoss,
-    /// Its slurmd may be about to register; Slurm would give it a job at once.
+    /// Its slurmd may be about to register, and Slurm could schedule a job on it immediately.
     Starting,
 }

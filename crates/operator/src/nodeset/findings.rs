@@ -1,4 +1,6 @@
-//! What there is to say of a NodeSet: its conditions. Pure.
+//! Computes the conditions of a NodeSet. Pure.
+
+use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -20,9 +22,10 @@ use crate::{
     pod_diagnosis,
     problem::Problem,
     slurm::facts::{JobReading, NodeName, Slurm},
+    wording::counted,
 };
 
-/// `before` is what was said last.
+/// Computes the conditions. `before` contains the conditions of the last status.
 pub fn findings(
     observed: &Observed,
     before: &[Condition],
@@ -33,7 +36,8 @@ pub fn findings(
     let degraded = match (problem, &observed.slurm) {
         (Some(problem), _) => Some(problem.clone()),
         (None, Slurm::Unknown { why }) => {
-            let message = format!("{why}; nothing that could end a job is done until Slurm answers");
+            let message =
+                format!("{why}; workers that may have jobs will not be removed until Slurm answers");
             Some(Problem {
                 reason: reason::SLURM_UNREACHABLE,
                 message,
@@ -54,7 +58,7 @@ pub fn findings(
     ]
 }
 
-/// How many workers have been ready for long enough.
+/// Returns the number of workers that have been ready for at least `minReadySeconds`.
 pub fn available(observed: &Observed) -> usize {
     let min_ready = SignedDuration::try_from(observed.set.min_ready).unwrap_or(SignedDuration::MAX);
     let is_available = |pod: &&PodFacts| {
@@ -98,13 +102,13 @@ fn progressing(observed: &Observed, rollout: Option<&Rollout>, plan: &Plan, acte
             Paused::Spec => "set spec.paused to false".to_owned(),
             Paused::Annotation => format!("remove the annotation {}", annotation::PAUSED),
         };
-        return no(reason::PAUSED, format!("paused by a person: {remedy} to go on"));
+        return no(reason::PAUSED, format!("paused: {remedy} to resume"));
     }
     let mut parts: Vec<String> = rollout.map(Rollout::describe).into_iter().collect();
     let reason = if let Some((node, why)) = acted.refused.first() {
         let is_there = observed.pods.iter().any(|pod| pod.node == *node);
-        let so = if is_there { ", so its worker stays" } else { "" };
-        let stays = format!("Slurm does not delete the record of node {node}{so}: {why}");
+        let so = if is_there { ", so its pod is kept" } else { "" };
+        let stays = format!("Slurm refused to delete the record of node {node}{so}: {why}");
         parts.push(stays);
         Some(reason::DRAINING)
     } else if !plan.waits.is_empty() {
@@ -118,16 +122,19 @@ fn progressing(observed: &Observed, rollout: Option<&Rollout>, plan: &Plan, acte
     } else if observed.pods.len() != observed.desired() {
         let (now, desired) = (observed.pods.len(), observed.desired());
         let held = if observed.set.quiesced {
-            "; none is created until slurmctld has taken in a change that needs a cluster without jobs"
+            "; no worker will be created until slurmctld has applied a change that requires a cluster without jobs"
         } else {
             ""
         };
-        parts.push(format!("{now} workers exist, {desired} are wanted{held}"));
+        parts.push(format!(
+            "scaling from {now} to {}{held}",
+            counted(desired, "worker")
+        ));
         Some(reason::SCALING)
     } else {
         None
     };
-    // Whoever asks why a worker gets no jobs finds it here, whatever else goes on.
+    // Always reported, so that users find here why a worker gets no jobs.
     let cordoned = waits::cordoned(observed);
     if let Some(reason) = reason {
         parts.extend(cordoned);
@@ -136,8 +143,8 @@ fn progressing(observed: &Observed, rollout: Option<&Rollout>, plan: &Plan, acte
         no(reason::DRAINED, message)
     } else if let Some(KeptRecord { node, why }) = plan.kept.first() {
         let message = format!(
-            "Slurm keeps the records of {} workers that are gone, such as {node}: {why}",
-            plan.kept.len()
+            "Slurm keeps the records of {}, such as {node}: {why}",
+            counted(plan.kept.len(), "removed worker")
         );
         no(reason::RECORDS_KEPT, message)
     } else {
@@ -145,7 +152,7 @@ fn progressing(observed: &Observed, rollout: Option<&Rollout>, plan: &Plan, acte
     }
 }
 
-/// The list of jobs, without which nobody loses its protection or its pod.
+/// Reports that the job list cannot be read. Without it, no worker loses its eviction protection or its pod.
 fn unread(observed: &Observed) -> Option<Problem> {
     let Slurm::Known {
         jobs: JobReading::Failed { why },
@@ -156,7 +163,7 @@ fn unread(observed: &Observed) -> Option<Problem> {
     };
     Some(Problem {
         reason: reason::JOBS_UNREADABLE,
-        message: format!("{why}; no worker is removed until Slurm lists its jobs"),
+        message: format!("{why}; no worker will be removed until Slurm lists its jobs"),
     })
 }
 
@@ -164,11 +171,12 @@ fn failed(acted: &Acted) -> Option<Problem> {
     let first = acted.failures.first()?;
     Some(Problem {
         reason: reason::STEP_FAILED,
-        message: format!("{}; it is tried again", chain(first)),
+        message: format!("{}; will retry", chain(first)),
     })
 }
 
-/// Workers that are ready for Kubernetes and can run no job, although they are to stay: with Slurm's state and reason.
+/// Returns the workers that are ready in Kubernetes but cannot run jobs in Slurm, and are not being removed, with
+/// Slurm's state and reason.
 fn down(observed: &Observed) -> Vec<(&NodeName, &'static str, &str)> {
     let mut out: Vec<(&NodeName, &'static str, &str)> = observed
         .pods
@@ -194,49 +202,50 @@ pub fn out_of_service(observed: &Observed) -> Option<Problem> {
     Some(Problem {
         reason: reason::NODES_DOWN,
         message: format!(
-            "{} workers are out of service in Slurm, such as {node} ({state}{why}): `scontrol show node {node}` and the log of \
-             its slurmd tell more",
-            out.len()
+            "{} out of service in Slurm, such as {node} ({state}{why}): see `scontrol show node {node}` and \
+             the slurmd log",
+            counted(out.len(), "worker")
         ),
     })
 }
 
-/// DaemonSet mode: machines that give their workers the same name.
+/// Reports Kubernetes nodes that request the same host name (DaemonSet mode).
 fn conflict(observed: &Observed) -> Option<Problem> {
     let conflicts = name_conflicts(observed);
-    let Some((name, machines)) = conflicts.first_key_value() else {
-        return shared_machine(observed);
+    let Some((name, kube_nodes)) = conflicts.first_key_value() else {
+        return shared_kube_node(observed);
     };
     Some(Problem {
         reason: reason::HOSTNAME_CONFLICT,
         message: format!(
-            "machines {} all call their worker {name}, and only one of them can have it: set the annotation {} on the others",
-            machines.join(", "),
+            "Kubernetes nodes {} all give their worker the host name {name}, but only one worker can use it: set the annotation {} \
+             on the other nodes",
+            kube_nodes.join(", "),
             annotation::HOSTNAME_OVERRIDE
         ),
     })
 }
 
-/// A machine on which another NodeSet has a worker of the name that ours would have.
-fn shared_machine(observed: &Observed) -> Option<Problem> {
-    let own = |name: &NodeName| observed.pods.iter().any(|pod| pod.node == *name);
-    let (machine, pod) = observed
-        .machines
+/// Reports that a worker of another NodeSet already uses the name that our worker would have (DaemonSet mode).
+fn shared_kube_node(observed: &Observed) -> Option<Problem> {
+    let own: HashSet<&NodeName> = observed.pods.iter().map(|pod| &pod.node).collect();
+    let (kube_node, pod) = observed
+        .kube_nodes
         .values()
-        .filter(|machine| machine.fit == Fit::Run)
-        .map(|machine| NodeName(machine.hostname.clone()))
-        .filter(|name| !own(name))
+        .filter(|kube_node| kube_node.fit == Fit::Run)
+        .map(|kube_node| NodeName(kube_node.hostname.clone()))
+        .filter(|name| !own.contains(name))
         .find_map(|name| Some((name.clone(), observed.taken.get(&name)?)))
         .filter(|_| observed.set.mode == ScalingMode::DaemonSet)?;
     Some(Problem {
         reason: reason::HOSTNAME_CONFLICT,
         message: format!(
-            "pod {pod} of another NodeSet already serves node {machine}: give the NodeSets node selectors that do not overlap"
+            "pod {pod} of another NodeSet already serves Slurm node {kube_node}: use node selectors that do not overlap"
         ),
     })
 }
 
-/// One of the workers that do not come up, with the reason.
+/// Diagnoses one of the workers that fail to start.
 pub fn troubled(observed: &Observed) -> Option<Problem> {
     let troubled = observed
         .pods
@@ -245,17 +254,17 @@ pub fn troubled(observed: &Observed) -> Option<Problem> {
     pod_diagnosis::one_of(troubled.collect())
 }
 
-/// Nodes that Slurm still knows by what a former worker told.
+/// Reports nodes whose Slurm record still describes a previous worker.
 fn misknown(observed: &Observed) -> Option<String> {
     let nodes = observed.pods.iter().filter(|pod| pod.is_misknown(&observed.set));
     let mut nodes: Vec<&str> = nodes.map(|pod| pod.node.0.as_str()).collect();
     nodes.sort_unstable();
     let first = nodes.first()?;
     Some(format!(
-        "Slurm has the former resources and features of {} nodes, such as {first}: they are renewed with RollingUpdate as soon \
-         as no drain of somebody else, no reservation and no pending job that names the node stands against it; else drain it \
-         and run `scontrol delete nodename={first}`",
-        nodes.len()
+        "Slurm still has the old resources and features of {}, such as {first}: RollingUpdate updates them once the node \
+         is not drained by someone else, is in no reservation and is requested by no pending job; otherwise drain it and run \
+         `scontrol delete nodename={first}`",
+        counted(nodes.len(), "node")
     ))
 }
 
@@ -295,7 +304,7 @@ mod tests {
 
     #[test]
     fn workers_that_do_not_come_up_are_trouble() {
-        // In any order, the same one is named.
+        // The message does not depend on the order of the pods.
         let facts = observed(set(3), vec![ends(2), pod(0), ends(1)], slurm(&["IDLE", "", ""]));
         let [ready, _, degraded] = told(&facts);
         let why = "pod w-1 (and 1 more): container slurmd ended";
@@ -349,7 +358,7 @@ mod tests {
         assert_eq!(found[1].reason, reason::DRAINING);
         assert_eq!(
             found[1].message,
-            "2 of 3 workers updated; waiting for jobs on 1 leaving worker: w-0; 1 worker takes no new jobs: w-1"
+            "2 of 3 workers updated; waiting for jobs on 1 draining worker: w-0; 1 worker takes no new jobs: w-1"
         );
     }
 
@@ -408,7 +417,7 @@ mod tests {
             (degraded.0, degraded.1),
             (ConditionStatus::Yes, reason::NODES_DOWN)
         );
-        let words = "2 workers are out of service in Slurm, such as w-1 (DOWN, reason: Not responding)";
+        let words = "2 workers out of service in Slurm, such as w-1 (DOWN, reason: Not responding)";
         assert!(degraded.2.starts_with(words), "{}", degraded.2);
     }
 

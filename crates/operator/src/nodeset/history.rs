@@ -1,4 +1,4 @@
-//! Keeps the history of revisions as `revision` decides on it.
+//! Writes the revision history that `revision` computes.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use keelson_api::well_known::label;
 use keelson_runtime::apply::Writer;
 use kube::ResourceExt;
 
-use super::{build::Template, derive_facts, error::Error, observe::Read, revision};
-use crate::{context::Context, problem::Problem};
+use super::{build::Template, nodeset_facts, observe::Read, revision};
+use crate::{context::Context, error::Error, problem::Problem};
 
-/// Which workers are up to date, and the newest revision.
+/// The latest revision, and which workers are up to date.
 #[derive(Debug, Clone)]
 pub struct Revisions {
-    /// What workers made now are marked with.
+    /// The revision hash of new workers.
     pub newest: String,
-    /// Hashes under which Slinky made pods that equal the newest.
+    /// Hashes of Slinky revisions whose pods equal those of the latest revision.
     pub equal: BTreeSet<String>,
-    /// Hashes of revisions whose workers register as the same kind of node.
+    /// Hashes of revisions whose workers register with the same node configuration.
     pub same_node: BTreeSet<String>,
     pub collisions: Option<i32>,
 }
 
-/// Writes down the revision of the template. Without a template the workers of the last one stay as they are.
+/// Records the revision of the template. Without a template, existing workers stay unchanged.
 pub async fn keep_history(
     context: &Context,
     writer: &Writer,
@@ -46,7 +46,7 @@ pub async fn keep_history(
     })
 }
 
-/// Has the revision of what workers are made from now on record before the first of them is made.
+/// Records the revision, before its first worker is created, and deletes expired revisions.
 async fn record(
     context: &Context,
     writer: &Writer,
@@ -57,7 +57,7 @@ async fn record(
         .pods
         .iter()
         .filter_map(|pod| pod.labels().get(label::REVISION_HASH).cloned())
-        .chain(derive_facts::records(&read.nodeset).into_values())
+        .chain(nodeset_facts::records(&read.nodeset).into_values())
         .collect();
     let history = revision::settle(&read.nodeset, &template.inputs, &read.revisions, &in_use);
     let revisions = &context.caches.revisions;
@@ -71,11 +71,11 @@ async fn record(
         let written = writer.create(revision).await.map_err(Error::Revision)?;
         revisions.upsert(written);
     }
-    // Paused means hands off, as with workers.
+    // A paused NodeSet makes no changes.
     let expired = history
         .expired
         .iter()
-        .filter(|_| derive_facts::paused(&read.nodeset).is_none());
+        .filter(|_| nodeset_facts::paused(&read.nodeset).is_none());
     for expired in expired {
         writer.delete(expired.as_ref()).await.map_err(Error::Revision)?;
         revisions.remove(expired.as_ref());

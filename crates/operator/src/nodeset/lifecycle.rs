@@ -1,31 +1,31 @@
-//! The beginning and the end of a NodeSet: the finalizer that holds it while it has workers, the anchor of its children, and
-//! what it leaves behind in Slurm.
+//! Creation and deletion of a NodeSet: the finalizer that is set while it has workers, the anchor of its children, and
+//! its remaining records in Slurm.
 
 use std::collections::BTreeSet;
 
 use keelson_api::well_known::finalizer;
-use keelson_runtime::{Key, apply::Writer};
+use keelson_runtime::apply::Writer;
 use kube::ResourceExt;
 
-use super::{act, derive_facts, error::Error, observe::Read, plan, workers};
-use crate::{anchor, context::Context};
+use super::{act, derive_facts, nodeset_facts, observe::Read, plan, workers};
+use crate::{anchor, context::Context, error::Error};
 
-/// What keeps a NodeSet from being gone.
+/// Why a NodeSet must not be removed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// It is wanted, or has workers that have to leave first.
+    /// It is not being deleted, or still has workers to remove.
     Workers,
-    /// Only the reservation of its update window.
+    /// Only the reservation of its maintenance window is left.
     Reservation,
-    /// Nothing: it is gone, or its workers stay without it.
+    /// Nothing: its workers are gone or orphaned.
     Nothing,
 }
 
-/// Adds or removes the finalizer, and releases the children of a NodeSet that goes.
+/// Adds or removes the finalizer, and releases the children of a NodeSet that is being deleted.
 pub async fn hold_or_release(context: &Context, writer: &Writer, read: &Read) -> Result<Hold, Error> {
     let nodeset = &read.nodeset;
     let deleting = nodeset.metadata.deletion_timestamp.is_some();
-    let orphaning = derive_facts::is_orphaning(nodeset, &read.revisions);
+    let orphaning = nodeset_facts::is_orphaning(nodeset, &read.revisions);
     let keeps_workers = !orphaning && (!deleting || !read.pods.is_empty());
     if deleting && !keeps_workers && !orphaning {
         prune_last_records(context, writer, read).await;
@@ -38,7 +38,8 @@ pub async fn hold_or_release(context: &Context, writer: &Writer, read: &Read) ->
         .await
         .map_err(Error::Finalizer)?;
     if orphaning {
-        // Only now: released revisions are how the next pass knows an orphaned NodeSet when the finalizer could not be removed.
+        // Only after the finalizer is removed: if that fails, the next reconcile detects an orphaned NodeSet by its
+        // released revisions.
         delete_revisions(writer, read).await?;
     }
     let reserved = |known: &String| known == finalizer::NODESET_RESERVATION;
@@ -55,8 +56,9 @@ pub async fn hold_or_release(context: &Context, writer: &Writer, read: &Read) ->
     Ok(hold)
 }
 
-/// The garbage collector releases the children of an object by a patch, which the API server refuses for a revision whose data
-/// it would write in another form (`<` becomes `\u003c`). The next NodeSet makes its own.
+/// Deletes the revisions of an orphaned NodeSet. The garbage collector orphans children with a patch, which the API
+/// server refuses for a revision whose data it would encode differently (`<` becomes `\u003c`). The next NodeSet
+/// creates its own revisions.
 async fn delete_revisions(writer: &Writer, read: &Read) -> Result<(), Error> {
     for revision in &read.revisions {
         writer.delete(revision.as_ref()).await.map_err(Error::Revision)?;
@@ -64,13 +66,11 @@ async fn delete_revisions(writer: &Writer, read: &Read) -> Result<(), Error> {
     Ok(())
 }
 
-/// A NodeSet without workers that goes takes along what is left of it in Slurm, as far as Slurm answers now: nobody waits for it.
+/// Deletes the remaining Slurm records of a NodeSet without workers, if Slurm answers; the deletion does not wait for
+/// it.
 async fn prune_last_records(context: &Context, writer: &Writer, read: &Read) {
     let nodeset = &read.nodeset;
-    let controller_key = Key::new(
-        nodeset.namespace().unwrap_or_default(),
-        &nodeset.spec.controller_ref.name,
-    );
+    let controller_key = super::controller_key(nodeset);
     let Some(control) = context.mirrors.control(&controller_key) else {
         return;
     };
@@ -93,7 +93,7 @@ async fn prune_last_records(context: &Context, writer: &Writer, read: &Read) {
         context,
         writer,
         nodeset,
-        template: Err("the NodeSet is deleted".to_owned()),
+        template: Err("the NodeSet is being deleted".to_owned()),
         revision: "",
         anchor: None,
         slurm: &observed.slurm,

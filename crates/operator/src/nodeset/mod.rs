@@ -1,21 +1,22 @@
-//! NodeSet: workers that never lose a job.
+//! The NodeSet controller: creates, drains, updates and removes workers without killing their jobs.
 //!
-//! observe (reads) → validate, build, plan (pure) → act (writes) → status (writes).
+//! One reconcile: `observe` reads; `validate`, `build` and `plan` compute and are pure; `act` and then `status` write.
 
 mod act;
 mod build;
 mod claims;
-pub(crate) mod derive_facts;
-mod error;
+mod derive_facts;
 mod events;
 mod facts;
 mod findings;
 mod history;
 mod lifecycle;
+mod nodeset_facts;
 mod observe;
 mod partition;
 mod placement;
 mod plan;
+pub(crate) mod pod_facts;
 mod requeue;
 mod reservation;
 mod revision;
@@ -37,13 +38,13 @@ use keelson_runtime::{
     run::chain,
 };
 use kube::ResourceExt;
-use serde_json::json;
 
-pub use error::Error;
 use history::Revisions;
 use lifecycle::Hold;
 
-use crate::{anchor, conditions, context::Context, pod_diagnosis, problem::Problem};
+use crate::{anchor, conditions, context::Context, error::Error, pod_diagnosis, problem::Problem};
+
+pub(crate) use act::StepError;
 
 pub const MANAGER: &str = "slurm-operator/nodeset";
 
@@ -68,7 +69,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         return requeue::for_the_window(window.failure);
     }
     let deleting = read.nodeset.metadata.deletion_timestamp.is_some();
-    // A set on its way out needs no template to go.
+    // Deleting a NodeSet does not require a template.
     let plan = if template.is_ok() || deleting {
         plan::plan(&observed)
     } else {
@@ -89,6 +90,11 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         slurm: control.as_deref(),
     };
     let acted = act.run(&plan).await;
+    context.mirrors.wait_for(
+        &controller_key(&read.nodeset),
+        &key,
+        plan::awaited(&observed, &plan),
+    );
     let problem = problem(deleting, template.as_ref().err(), shared.as_ref().err());
     let seen = status::Seen {
         observed: &observed,
@@ -103,7 +109,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     write_status(&context, &writer, &read.nodeset, &seen).await?;
     shared.map_err(Error::Apply)?;
     let diagnosis = pod_diagnosis::requeue_after(&read.pods, observed.now);
-    requeue::after(&plan, acted, window.failure).map(|requeue| requeue.or_within(diagnosis))
+    let rest = context.mirrors.jobs_rest(&controller_key(&read.nodeset));
+    requeue::after(&plan, acted, window.failure, rest).map(|requeue| requeue.or_within(diagnosis))
 }
 
 fn controller_key(nodeset: &NodeSet) -> Key {
@@ -113,7 +120,7 @@ fn controller_key(nodeset: &NodeSet) -> Key {
     )
 }
 
-/// The facts to plan with: what Kubernetes says, and what Slurm says of the same workers.
+/// Derives the facts that `plan` decides on. Lists the jobs only if a decision depends on them.
 async fn observe_slurm(
     context: &Context,
     read: &observe::Read,
@@ -137,7 +144,8 @@ async fn observe_slurm(
     observed
 }
 
-/// What keeps workers from being made. A NodeSet on its way out may outlive what it was made from.
+/// Returns why workers cannot be created. A NodeSet that is being deleted may outlive the objects it refers to, so it
+/// needs no template.
 fn problem(deleting: bool, template: Option<&Problem>, shared: Option<&apply::Error>) -> Option<Problem> {
     match (template, shared) {
         (Some(_), None) if deleting => None,
@@ -183,12 +191,7 @@ async fn write_status(
     let before = nodeset.status.clone().unwrap_or_default().conditions;
     let troubled = findings::troubled(seen.observed);
     context.report_pod_problem(nodeset.as_ref(), troubled, &before, &status.conditions);
-    let written = writer
-        .apply_status(nodeset.as_ref(), &json!(nodeset.status), &json!(status))
+    context
+        .write_status(writer, &context.caches.nodesets, nodeset.as_ref(), &status)
         .await
-        .map_err(Error::Status)?;
-    if let Some(written) = written {
-        context.caches.nodesets.upsert(written);
-    }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Reads a NodeSet, its pods and its surroundings.
+//! Reads a NodeSet, its pods and the objects it depends on.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ use keelson_runtime::{
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
-use super::{claims, derive_facts};
+use super::{nodeset_facts, pod_facts};
 use crate::{
     caches::{CONTROLLER, ORPHAN, OWNER, owned_by_value},
     context::Context,
@@ -23,20 +23,21 @@ use crate::{
     keys,
 };
 
-/// What was read. `derive_facts` turns it into facts.
+/// The objects that were read. `derive_facts` turns them into facts.
 #[derive(Debug, Clone)]
 pub struct Read {
     pub nodeset: Arc<NodeSet>,
     pub controller: Option<Arc<Controller>>,
     /// The configuration that slurmctld accepted last.
     pub config_in_use: Option<Arc<ConfigMap>>,
-    /// Every NodeSet of the same Controller, this one too.
+    /// All NodeSets of the same Controller, including this one.
     pub siblings: Vec<Arc<NodeSet>>,
-    /// Pods of the others, where workers are named after machines: a name can be had only once.
+    /// Pods of the other NodeSets. DaemonSet mode only: workers are named after Kubernetes nodes, and names must be
+    /// unique.
     pub pods_of_siblings: Vec<Arc<Pod>>,
     pub slurm_key: Option<Arc<Secret>>,
     pub hash_key: Option<HashKey>,
-    /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
+    /// Checksum of the slurm.key that slurmctld runs with, unless slurmctld is external.
     pub slurm_key_in_use: Option<String>,
     pub sssd: Option<Arc<Secret>>,
     pub cluster_domain: String,
@@ -44,12 +45,12 @@ pub struct Read {
     pub nodes: BTreeMap<String, Arc<Node>>,
     /// The workers' claims that exist, by name.
     pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
-    /// The NodeSet's own, and those that have a name like them.
+    /// The revisions of the NodeSet, and revisions without an owner whose names have its prefix.
     pub revisions: Vec<Arc<ControllerRevision>>,
     pub live: Live,
 }
 
-/// The children other than pods, as they are.
+/// The existing children other than pods.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
     pub workers_service: Option<Arc<Service>>,
@@ -94,7 +95,7 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
     pods.extend(
         orphans
             .into_iter()
-            .filter(|pod| derive_facts::is_one_of(&nodeset, pod)),
+            .filter(|pod| pod_facts::is_one_of(&nodeset, pod)),
     );
     let nodes = match nodeset.spec.scaling_mode {
         ScalingMode::DaemonSet => caches
@@ -105,8 +106,8 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
             .collect(),
         ScalingMode::StatefulSet => pods
             .iter()
-            .filter_map(|pod| derive_facts::target(pod))
-            .chain(derive_facts::pins(&nodeset).into_values())
+            .filter_map(|pod| pod_facts::target(pod))
+            .chain(nodeset_facts::pins(&nodeset).into_values())
             .filter_map(|name| Some((name.clone(), caches.nodes.get(&Key::new("", name))?)))
             .collect(),
     };
@@ -124,11 +125,11 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
     };
     let claims = pods
         .iter()
-        .flat_map(|pod| claims::names(&nodeset, &derive_facts::identity(&nodeset, pod)))
+        .flat_map(|pod| pod_facts::claim_names(&nodeset, pod))
         .filter_map(|name| Some((name.clone(), caches.claims.get(&here(&name))?)))
         .collect();
     let prefix = nodeset.pod_generate_name();
-    let mut revisions = if derive_facts::is_deletion_undecided(&nodeset, &pods) {
+    let mut revisions = if nodeset_facts::is_deletion_undecided(&nodeset, &pods) {
         revisions_now(&context.client, &nodeset).await?
     } else {
         caches.revisions.all()
@@ -174,15 +175,15 @@ pub async fn read(context: &Context, nodeset: Arc<NodeSet>) -> Result<Read, cont
     })
 }
 
-/// The revisions as the API server has them. The watches of NodeSets and of revisions are not in step: the first may report
-/// that the garbage collector has released everything before the second does.
+/// Reads the revisions from the API server. The watches of NodeSets and revisions are not synchronised: the NodeSet
+/// watch may report that the garbage collector has finished before the revision watch shows the released revisions.
 async fn revisions_now(
     client: &Client,
     nodeset: &NodeSet,
 ) -> Result<Vec<Arc<ControllerRevision>>, contents::Error> {
     let key = Key::of(nodeset);
     let api = Api::<ControllerRevision>::namespaced(client.clone(), &key.namespace);
-    let kind = || "the ControllerRevisions of NodeSet".to_owned();
+    let kind = || "ControllerRevisions of NodeSet".to_owned();
     match tokio::time::timeout(CALL_LIMIT, api.list(&ListParams::default())).await {
         Ok(Ok(list)) => Ok(list.items.into_iter().map(Arc::new).collect()),
         Ok(Err(source)) => Err(contents::Error::Read {

@@ -1,4 +1,4 @@
-//! Whether slurmctld has the partition that a NodeSet asks for, or its Controller holds it back. Pure.
+//! Detects whether the Controller holds back a change to the partition of a NodeSet. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use slurm_conf::{
 use super::observe::Read;
 use crate::{conditions::Finding, problem::Problem};
 
-/// Why slurmctld does not have the partition as this NodeSet's spec says, in the words of its Controller.
+/// Returns why slurmctld does not have the partition as specified, quoting the Controller's condition.
 pub fn held_back(read: &Read) -> Option<Problem> {
     let controller = read.controller.as_deref()?;
     let in_use = read.config_in_use.as_ref()?.data.as_ref()?;
@@ -26,9 +26,9 @@ pub fn held_back(read: &Read) -> Option<Problem> {
     }
     let (set, name) = (read.nodeset.slurm_name(), controller.name_any());
     let wanted = if is_enabled(&read.nodeset) {
-        "is not in use as specified"
+        "is not configured as specified"
     } else {
-        "is still in use"
+        "is still configured"
     };
     Some(Problem {
         reason,
@@ -36,8 +36,8 @@ pub fn held_back(read: &Read) -> Option<Problem> {
     })
 }
 
-/// Adds why slurmctld does not have the partition as the spec says, where nothing else is to be said. That a change waits for
-/// jobs is no trouble.
+/// Adds the partition problem to conditions that report nothing else. A change that waits for jobs is progress, not a
+/// problem.
 pub fn with_partition(mut findings: Vec<Finding>, partition: Option<&Problem>) -> Vec<Finding> {
     let Some(Problem { reason, message }) = partition else {
         return findings;
@@ -64,7 +64,7 @@ fn is_enabled(nodeset: &NodeSet) -> bool {
         .is_some_and(|partition| partition.enabled)
 }
 
-/// Why the newest configuration of a Controller is not in use.
+/// Returns why the latest configuration of a Controller is not in use.
 fn refusal(controller: &Controller) -> Option<(&'static str, String)> {
     let conditions = controller.status.as_ref().map(|status| &status.conditions)?;
     let find = |kind: &str, status: &str| {
@@ -83,12 +83,12 @@ fn refusal(controller: &Controller) -> Option<(&'static str, String)> {
         };
         Some((reason, found.message.clone()))
     };
-    // A Controller that could not be built says nothing of a configuration. One that keeps a partition says so as progress.
+    // A Controller that could not be built has no ConfigApplied condition; Degraded then gives the reason.
     let applied = find(condition::CONFIG_APPLIED, "False").and_then(known);
     applied.or_else(|| find(condition::DEGRADED, "True").and_then(known))
 }
 
-/// Whether a slurm.conf has the partition as the NodeSet's spec says, or none where it asks for none.
+/// Returns true if slurm.conf has the partition as specified, or has none and the NodeSet requests none.
 fn is_in_use(nodeset: &NodeSet, slurm_conf: &str) -> bool {
     let Ok(document) = parse(File::Slurm, slurm_conf, &BTreeMap::new()) else {
         return true;

@@ -1,6 +1,6 @@
-//! Whether a machine is one for a worker, by the rules of the Kubernetes scheduler. Pure.
+//! Decides whether a Kubernetes node is eligible for a worker, by the rules of the scheduler. Pure.
 //!
-//! Only what decides over where a DaemonSet's pod belongs: node selector, required node affinity, taints.
+//! Checks what a DaemonSet controller checks: node selector, required node affinity and taints.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::facts::Fit;
 
-/// Taints of a machine that does not answer. It may come back with its jobs still running, so that they are no reason to
-/// leave it; as with DaemonSets.
+/// Taints of a Kubernetes node that does not respond. It may come back with its jobs still running, so they do not
+/// evict a worker, as with DaemonSets.
 pub const SILENT: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-/// Judges a machine by the spec of a worker pod.
+/// Checks a Kubernetes node against the spec of a worker pod.
 pub fn fit(pod_spec: &Value, node: &Node) -> Fit {
     if !selected(pod_spec, node) || !affine(pod_spec, node) {
         return Fit::No;
@@ -56,7 +56,7 @@ fn term_matches(term: &Value, node: &Node) -> bool {
             .map_or(&[][..], Vec::as_slice)
     };
     let (expressions, fields) = (list("matchExpressions"), list("matchFields"));
-    // A term that asks for nothing matches nothing.
+    // An empty term matches no node.
     if expressions.is_empty() && fields.is_empty() {
         return false;
     }

@@ -1,22 +1,24 @@
-//! When a NodeSet is looked at again. Pure.
+//! Decides when a NodeSet is reconciled again. Pure.
 
 use std::time::Duration;
 
 use keelson_runtime::Requeue;
 
-use super::{act::Acted, error::Error, facts::Plan};
+use super::{act::Acted, facts::Plan};
+use crate::error::Error;
 
 const RECHECK: Duration = Duration::from_secs(1);
-/// What Slurm refused to delete is tried again.
+/// Delay before retrying deletions that Slurm refused.
 const AFTER_REFUSAL: Duration = Duration::from_secs(10);
 
-/// While only the reservation of the update window is left.
+/// Returns the requeue while only the reservation of the maintenance window is left.
 pub fn for_the_window(failure: Option<Error>) -> Result<Requeue, Error> {
     failure.map_or(Ok(Requeue::After(RECHECK)), Err)
 }
 
-/// After a pass that carried out a plan.
-pub fn after(plan: &Plan, acted: Acted, window: Option<Error>) -> Result<Requeue, Error> {
+/// Returns the requeue after a plan was carried out. While workers wait, each reconcile reads the jobs, whose list should
+/// rest this long.
+pub fn after(plan: &Plan, acted: Acted, window: Option<Error>, rest: Duration) -> Result<Requeue, Error> {
     let Acted { failures, refused } = acted;
     let failed = failures.len();
     if let Some(first) = failures.into_iter().next() {
@@ -27,10 +29,10 @@ pub fn after(plan: &Plan, acted: Acted, window: Option<Error>) -> Result<Requeue
         });
     }
     if !plan.waits.is_empty() {
-        // A newer reading may confirm what is known without a change that would trigger us. That look tries the window
-        // again too, which is no reason to let leaving workers wait longer.
+        // A newer read from Slurm may confirm the known state without triggering a reconcile. This requeue also retries
+        // the window, so a failure there must not delay draining workers with a backoff.
         let soon = plan.requeue_after.map_or(RECHECK, |look| look.min(RECHECK));
-        return Ok(Requeue::After(soon));
+        return Ok(Requeue::After(soon.max(rest)));
     }
     if let Some(failure) = window {
         return Err(failure);
@@ -55,11 +57,11 @@ mod tests {
         };
         let mut plan = Plan::default();
         assert!(matches!(
-            after(&plan, Acted::default(), None),
+            after(&plan, Acted::default(), None, Duration::ZERO),
             Ok(Requeue::OnChange)
         ));
         assert!(matches!(
-            after(&plan, Acted::default(), Some(failure())),
+            after(&plan, Acted::default(), Some(failure()), Duration::ZERO),
             Err(Error::Reservation { .. })
         ));
         plan.waits.push(Wait {
@@ -67,7 +69,14 @@ mod tests {
             node: crate::slurm::facts::NodeName("cpu-0".to_owned()),
             why: Why::Reading,
         });
-        let next = after(&plan, Acted::default(), Some(failure()));
+        let next = after(&plan, Acted::default(), Some(failure()), Duration::ZERO);
         assert!(matches!(next, Ok(Requeue::After(RECHECK))), "{next:?}");
+        // A list of jobs rests longer after it took longer.
+        let rest = RECHECK * 2;
+        let next = after(&plan, Acted::default(), None, rest);
+        assert!(
+            matches!(next, Ok(Requeue::After(delay)) if delay == rest),
+            "{next:?}"
+        );
     }
 }

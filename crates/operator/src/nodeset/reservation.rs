@@ -1,5 +1,5 @@
-//! The maintenance window of a scheduled update, which is a Slurm reservation: what it should be, and what it takes to
-//! have it so. Pure.
+//! The maintenance window of a scheduled update, which is a Slurm reservation: compares the desired reservation with
+//! the existing one. Pure.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use slurm_rest::{
 
 use super::facts::Observed;
 
-/// Jobs that run when the window opens do not stand against it; the drain waits for them.
+/// Running jobs do not prevent the window from opening; the drain waits for them.
 const FLAGS: [&str; 2] = ["MAINT", "IGNORE_JOBS"];
-/// With this, a window whose time has come already opens at once. Slurm does not show it.
+/// Opens a window immediately if its start time has passed. Slurm does not list this flag.
 const FORCE_START: &str = "FORCE_START";
-/// With one of these, Slurm itself moves the window on.
+/// With one of these flags, Slurm itself moves the window to the next period.
 const RECURRING: [&str; 5] = ["HOURLY", "DAILY", "WEEKLY", "WEEKDAY", "WEEKEND"];
 
-/// The window as the user wants it.
+/// The desired maintenance window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     pub name: String,
@@ -36,28 +36,28 @@ pub enum Change {
     Delete,
 }
 
-/// What stands now, and what is to be changed.
+/// The result of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Comparison {
     pub change: Option<Change>,
-    /// Whether there is a reservation once the change is made, and a sentence for people.
+    /// Whether the reservation exists after the change.
     pub exists: bool,
     pub message: String,
 }
 
-/// Whether this NodeSet is updated in a window at all.
+/// Returns true if this NodeSet uses a maintenance window.
 pub fn is_scheduled(nodeset: &NodeSet) -> bool {
     nodeset.spec.update_type() == UpdateStrategyType::ScheduledUpdate
         && nodeset.metadata.deletion_timestamp.is_none()
 }
 
-/// The window of the workers that Slurm knows; an error names the field.
+/// Returns the desired window, with the workers that Slurm knows. An error names the invalid field.
 pub fn window(nodeset: &NodeSet, observed: &Observed) -> Result<Window, String> {
     let scheduled = nodeset.spec.scheduled_update();
     let start = scheduled
         .start_time
         .as_ref()
-        .ok_or("updateStrategy.scheduledUpdate.startTime is missing")?
+        .ok_or("updateStrategy.scheduledUpdate.startTime is not set")?
         .parse()
         .map_err(|error| format!("updateStrategy.scheduledUpdate.startTime: {error}"))?;
     let duration = scheduled
@@ -84,10 +84,10 @@ pub fn window(nodeset: &NodeSet, observed: &Observed) -> Result<Window, String> 
     })
 }
 
-/// Compares what is wanted with what Slurm has. No window is wanted where there is `None`.
-pub fn judge(window: Option<&Window>, live: Option<&Reservation>, now: Timestamp) -> Verdict {
+/// Compares the desired window with the existing reservation. `None` means that no window is desired.
+pub fn compare(window: Option<&Window>, live: Option<&Reservation>, now: Timestamp) -> Comparison {
     let Some(window) = window else {
-        return Verdict {
+        return Comparison {
             change: live.map(|_| Change::Delete),
             exists: false,
             message: String::new(),
@@ -107,12 +107,12 @@ pub fn judge(window: Option<&Window>, live: Option<&Reservation>, now: Timestamp
     let nodes_differ = !window.nodes.is_empty() && nodes != window.nodes;
     let recurs = window.flags.iter().any(|flag| RECURRING.contains(&flag.as_str()));
     let shown = |flag: &String| flag == FORCE_START || live.flags.iter().any(|known| known == flag);
-    // Slurm keeps whole seconds and whole minutes.
+    // Slurm keeps start times in whole seconds and durations in whole minutes.
     let start_differs = !recurs && start.as_second() != window.start.as_second();
     let duration_differs = end.duration_since(start).as_mins() != window.duration.as_mins();
     let shape_differs = start_differs || duration_differs || !window.flags.iter().all(shown);
     let update = if active {
-        // Nothing but its nodes may change while it lasts.
+        // While the window is open, only its nodes may change.
         nodes_differ.then(|| ReservationUpdate {
             name: window.name.clone(),
             nodes: hostlist(&window.nodes),
@@ -127,35 +127,35 @@ pub fn judge(window: Option<&Window>, live: Option<&Reservation>, now: Timestamp
             update
         })
     };
-    Verdict {
+    Comparison {
         change: update.map(|update| Change::Write(Box::new(update))),
         exists: true,
         message: if active {
-            format!("the window is open until {end}")
+            format!("the maintenance window is open until {end}")
         } else {
             format!(
-                "the window opens at {}",
+                "the maintenance window opens at {}",
                 if recurs { start } else { window.start }
             )
         },
     }
 }
 
-fn absent(window: &Window, now: Timestamp) -> Verdict {
+fn absent(window: &Window, now: Timestamp) -> Comparison {
     let may_start = window.start > now || window.flags.contains(FORCE_START);
     let (change, message) = if window.nodes.is_empty() {
-        (None, "Slurm knows none of the workers yet".to_owned())
+        (None, "no worker has registered with Slurm yet".to_owned())
     } else if may_start {
-        let message = format!("the window opens at {}", window.start);
+        let message = format!("the maintenance window opens at {}", window.start);
         (Some(Change::Write(Box::new(whole(window)))), message)
     } else {
         let message = format!(
-            "there is no reservation and {} is over; set a later updateStrategy.scheduledUpdate.startTime",
+            "the reservation does not exist, and its start time {} has passed; set a later updateStrategy.scheduledUpdate.startTime",
             window.start
         );
         (None, message)
     };
-    Verdict {
+    Comparison {
         exists: change.is_some(),
         change,
         message,
@@ -214,8 +214,8 @@ mod tests {
         }
     }
 
-    fn written(verdict: Verdict) -> ReservationUpdate {
-        match verdict.change {
+    fn written(comparison: Comparison) -> ReservationUpdate {
+        match comparison.change {
             Some(Change::Write(update)) => *update,
             other => panic!("{other:?}"),
         }
@@ -223,24 +223,24 @@ mod tests {
 
     #[test]
     fn a_window_to_come_is_made_and_one_that_stands_is_left_alone() {
-        let update = written(judge(Some(&wanted()), None, at(0)));
+        let update = written(compare(Some(&wanted()), None, at(0)));
         assert_eq!(update.start_time, Some(at(10)));
         assert_eq!(update.nodes.to_string(), "cpu-[0-1]");
         assert_eq!(update.flags, ["IGNORE_JOBS", "MAINT"]);
-        let stands = judge(Some(&wanted()), Some(&live()), at(0));
+        let stands = compare(Some(&wanted()), Some(&live()), at(0));
         assert_eq!((stands.change, stands.exists), (None, true));
     }
 
     #[test]
     fn a_window_whose_time_is_over_is_made_only_when_forced() {
-        let over = judge(Some(&wanted()), None, at(11));
+        let over = compare(Some(&wanted()), None, at(11));
         assert_eq!((over.change, over.exists), (None, false));
         assert!(over.message.contains("startTime"));
         let mut forced = wanted();
         forced.flags.insert(FORCE_START.into());
-        written(judge(Some(&forced), None, at(11)));
+        written(compare(Some(&forced), None, at(11)));
         assert_eq!(
-            judge(Some(&forced), Some(&live()), at(0)).change,
+            compare(Some(&forced), Some(&live()), at(0)).change,
             None,
             "Slurm does not show it"
         );
@@ -251,24 +251,24 @@ mod tests {
         let mut later = wanted();
         later.start = at(20);
         assert_eq!(
-            written(judge(Some(&later), Some(&live()), at(0))).start_time,
+            written(compare(Some(&later), Some(&live()), at(0))).start_time,
             Some(at(20))
         );
         let mut longer = wanted();
         longer.duration = SignedDuration::from_mins(60);
-        written(judge(Some(&longer), Some(&live()), at(0)));
+        written(compare(Some(&longer), Some(&live()), at(0)));
         let mut flagged = wanted();
         flagged.flags.insert("FLEX".into());
-        written(judge(Some(&flagged), Some(&live()), at(0)));
+        written(compare(Some(&flagged), Some(&live()), at(0)));
     }
 
     #[test]
     fn while_it_is_open_only_its_nodes_change() {
         let mut later = wanted();
         later.start = at(50);
-        assert_eq!(judge(Some(&later), Some(&live()), at(11)).change, None);
+        assert_eq!(compare(Some(&later), Some(&live()), at(11)).change, None);
         later.nodes.insert("cpu-2".into());
-        let update = written(judge(Some(&later), Some(&live()), at(11)));
+        let update = written(compare(Some(&later), Some(&live()), at(11)));
         assert_eq!(update.nodes.to_string(), "cpu-[0-2]");
         assert_eq!(update.start_time, None);
     }
@@ -281,12 +281,12 @@ mod tests {
         moved.flags = ["MAINT", "IGNORE_JOBS", "DAILY"].into_iter().collect();
         moved.start_time = Some(at(10 + 24 * 60));
         moved.end_time = Some(at(40 + 24 * 60));
-        assert_eq!(judge(Some(&daily), Some(&moved), at(100)).change, None);
+        assert_eq!(compare(Some(&daily), Some(&moved), at(100)).change, None);
     }
 
     #[test]
     fn a_window_that_nobody_wants_goes() {
-        assert_eq!(judge(None, Some(&live()), at(0)).change, Some(Change::Delete));
-        assert_eq!(judge(None, None, at(0)).change, None);
+        assert_eq!(compare(None, Some(&live()), at(0)).change, Some(Change::Delete));
+        assert_eq!(compare(None, None, at(0)).change, None);
     }
 }

@@ -1,7 +1,7 @@
-//! The history of what worker pods were made from. Pure.
+//! The revision history of worker pods. Pure.
 //!
-//! A revision is one `ControllerRevision`, found again by its data: going back to what was before gives its hash back, and
-//! with it the pods that still have it.
+//! A revision is one `ControllerRevision`, identified by its data: a rollback finds the earlier revision with its hash,
+//! so pods that still have this hash are up to date again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,42 +20,43 @@ use serde_json::{Value, json};
 use super::build::worker_labels;
 use crate::children::metadata::{Metadata, owned_by};
 
-/// Where our revisions keep what a worker is made from. Those of Slinky have `spec` instead.
+/// The data field of our revisions that contains the inputs of a worker. Slinky's revisions have `spec` instead.
 const WORKER: &str = "worker";
 
-/// Says which chart made the object: a new chart version is no reason to restart workers.
+/// Labels that identify the chart: a new chart version must not restart workers.
 const COSMETIC: [&str; 4] = [
-    "helm.sh/chart",
-    "app.kubernetes.io/version",
-    "app.kubernetes.io/managed-by",
-    "app.kubernetes.io/part-of",
+    label::CHART,
+    label::APP_VERSION,
+    label::MANAGED_BY,
+    label::PART_OF,
 ];
 
-/// Which revision is the newest, and what it takes to have that on record.
+/// The latest revision, and the writes that record it.
 #[derive(Debug, Clone)]
 pub struct History {
-    /// Hash of the newest revision, as it stands on pods.
+    /// Hash of the latest revision, as in the label of pods.
     pub newest: String,
-    /// Hashes under which Slinky made pods that equal the newest in all that it knows.
+    /// Hashes of Slinky revisions whose pods equal the latest in every field that Slinky records.
     pub equal: BTreeSet<String>,
-    /// Hashes of revisions whose workers register as the same kind of node as those of the newest.
+    /// Hashes of revisions whose workers register with the same node configuration as the latest.
     pub same_node: BTreeSet<String>,
     pub collisions: i32,
     pub write: Option<Write>,
-    /// Beyond what is to be kept.
+    /// Revisions beyond `revisionHistoryLimit`.
     pub expired: Vec<Arc<ControllerRevision>>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Write {
-    /// It is there, but not the newest, or not ours. The API server takes no patch of one: it compares the data byte by
-    /// byte with what its own encoder makes of them. Pods refer to a revision by its hash alone, so that it may be made
-    /// anew.
+    /// The existing revision to replace, which is not the latest or not ours. The API server refuses patches of
+    /// revisions because it compares the data byte by byte with its own encoding. Pods refer to a revision only by
+    /// hash, so it can be deleted and created again.
     pub instead_of: Option<Arc<ControllerRevision>>,
     pub revision: Desired<ControllerRevision>,
 }
 
-/// Finds or makes the revision of these inputs. `known` are the NodeSet's revisions and those that hold a name of its.
+/// Finds or builds the revision of these inputs. `known` are the NodeSet's revisions and those that occupy one of its
+/// names.
 pub fn settle(
     nodeset: &NodeSet,
     inputs: &Value,
@@ -120,7 +121,7 @@ pub fn settle(
     }
 }
 
-/// Whether workers were made from exactly this.
+/// Returns true if a known revision has exactly these inputs.
 pub fn is_known(inputs: &Value, known: &[Arc<ControllerRevision>]) -> bool {
     let of = |revision: &Arc<ControllerRevision>| {
         let data = revision.data.as_ref();
@@ -129,7 +130,7 @@ pub fn is_known(inputs: &Value, known: &[Arc<ControllerRevision>]) -> bool {
     known.iter().any(of)
 }
 
-/// The names of Secrets' contents that workers were made with.
+/// Returns the hashes of Secrets that known revisions record.
 pub fn secret_names(known: &[Arc<ControllerRevision>]) -> Vec<String> {
     let inputs = known
         .iter()
@@ -140,7 +141,7 @@ pub fn secret_names(known: &[Arc<ControllerRevision>]) -> Vec<String> {
         .collect()
 }
 
-/// What a worker tells slurmctld of itself, of which Slurm makes the node's record.
+/// Returns the inputs that a worker registers with; Slurm creates the node record from them.
 fn registration(inputs: &Value) -> Value {
     let containers = inputs.pointer("/spec/containers").and_then(Value::as_array);
     let is_slurmd = |found: &&Value| found.get("name").is_some_and(|name| name == container::SLURMD);
@@ -203,7 +204,7 @@ fn is_of(nodeset: &NodeSet, revision: &ControllerRevision) -> bool {
         .any(|owner| Some(&owner.uid) == nodeset.metadata.uid.as_ref())
 }
 
-/// Old revisions beyond the limit. One that a pod still has is not old.
+/// Returns old revisions beyond the limit, except those that pods or outdated Slurm records still use.
 fn expired(
     nodeset: &NodeSet,
     known: &[Arc<ControllerRevision>],
@@ -223,7 +224,7 @@ fn expired(
     old.into_iter().skip(limit).cloned().collect()
 }
 
-/// What Slinky puts into a revision.
+/// Returns the fields that Slinky records in a revision.
 fn peer_fields(nodeset: &NodeSet) -> Value {
     let spec = &nodeset.spec;
     json!({
@@ -237,7 +238,7 @@ fn peer_fields(nodeset: &NodeSet) -> Value {
     })
 }
 
-/// What of a revision of Slinky shapes a pod.
+/// Returns the part of a Slinky revision that affects pods.
 fn comparable(spec: &Value) -> Value {
     let mut spec = spec.clone();
     for map in ["/template/metadata/labels", "/template/metadata/annotations"] {
@@ -248,7 +249,7 @@ fn comparable(spec: &Value) -> Value {
     normalised(&spec)
 }
 
-/// Without what says nothing: Slinky writes out empty objects, nulls and zeros, and marks for its own patches.
+/// Removes empty values and patch directives: Slinky writes empty objects, nulls, zeros and `$patch`.
 fn normalised(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -275,7 +276,7 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// Which labels and annotations of the user shape a pod: not those that say which chart made the object.
+/// Returns the user's labels and annotations that affect pods, without those that identify the chart.
 pub fn shaping(map: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let map = map.unwrap_or_default().into_iter();
     map.filter(|(key, _)| !COSMETIC.contains(&key.as_str())).collect()
@@ -368,7 +369,7 @@ mod tests {
         assert_eq!(stored(write).owner_references()[0].uid, "set");
     }
 
-    /// As Slinky stores one: patch marks, empty objects and zeros written out.
+    /// Returns a revision as Slinky stores it, with patch directives, empty objects and zeros.
     fn of_the_peer(image: &str) -> Arc<ControllerRevision> {
         Arc::new(
             serde_json::from_value(json!({

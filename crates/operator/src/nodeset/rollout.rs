@@ -1,25 +1,26 @@
-//! How far an update of the workers is, and how many of them it may take out of service. Pure.
+//! The progress of a rollout, and how many workers it may make unavailable. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use keelson_api::well_known::{condition, reason};
 
 use super::facts::{Cause, Leaving, Observed, PodFacts, Strategy};
 
-/// An update that is under way.
+/// A rollout in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rollout {
     updated: usize,
     desired: usize,
-    /// Workers of an older revision, and why those that are left stay.
+    /// Workers of an older revision.
     old: usize,
+    /// Why the remaining old workers are not updated now.
     stays: Option<String>,
     /// Workers that are not available.
     missing: usize,
-    /// How many it may take out of service; 0 where nobody gave it a budget.
+    /// The number of workers that may be unavailable; 0 if the strategy has no budget.
     budget: usize,
 }
 
-/// The update that is under way, if one is. `available` is how many workers are available now.
+/// Returns the rollout in progress, if any. `available` is the number of workers that are available now.
 pub fn under_way(observed: &Observed, before: &[Condition], available: usize) -> Option<Rollout> {
     let Observed { set, pods, .. } = observed;
     if set.leaving != Leaving::No {
@@ -39,7 +40,7 @@ pub fn under_way(observed: &Observed, before: &[Condition], available: usize) ->
             let kept = |pod: &&PodFacts| pod.ordinal.is_some_and(|ordinal| ordinal < *partition);
             if !old.is_empty() && old.iter().all(kept) {
                 let stays =
-                    format!("updateStrategy.rollingUpdate.partition keeps ordinals below {partition}");
+                    format!("updateStrategy.rollingUpdate.partition excludes ordinals below {partition}");
                 (0, Some(stays))
             } else {
                 let budget = usize::try_from(*max_unavailable).unwrap_or(usize::MAX);
@@ -51,12 +52,12 @@ pub fn under_way(observed: &Observed, before: &[Condition], available: usize) ->
             (0, Some(stays.to_owned()))
         }
         Strategy::Scheduled { reservation } => {
-            let stays = format!("the others are updated in reservation {reservation}");
+            let stays = format!("the others will be updated in reservation {reservation}");
             (0, Some(stays))
         }
     };
-    // The last worker that was replaced is not up yet. Nothing but what was told before says that it was replaced, and that it
-    // is not one that a person deleted or that died.
+    // The last replaced worker is not available yet. Only the previous condition distinguishes a replaced worker from
+    // one that failed or that a user deleted.
     let ends = told_before(before) && missing > 0 && missing <= budget;
     (!old.is_empty() || ends).then(|| Rollout {
         updated: pods
@@ -73,8 +74,8 @@ pub fn under_way(observed: &Observed, before: &[Condition], available: usize) ->
 }
 
 impl Rollout {
-    /// Whether a set with these many workers out of service does its work: no more are out than the user allowed, and one is
-    /// left.
+    /// Returns true if the NodeSet still counts as ready with this many workers out of service: the budget allows it,
+    /// and at least one worker is left.
     pub fn tolerates(&self, out: usize) -> bool {
         out <= self.budget && out < self.desired
     }
@@ -99,7 +100,7 @@ impl Rollout {
     }
 }
 
-/// Whether the worker is replaced and not removed.
+/// Returns true if the worker is replaced rather than removed.
 fn comes_back(pod: &PodFacts) -> bool {
     let cause = pod.intent.as_ref().map(|intent| intent.cause);
     cause.is_none_or(|cause| cause == Cause::ModeSwitch || !cause.for_good())
@@ -180,7 +181,7 @@ mod tests {
         let told = |strategy| told(pods(), strategy, &[], 3).unwrap();
         assert_eq!(
             told(one_at_a_time(1)),
-            "2 of 3 workers updated; updateStrategy.rollingUpdate.partition keeps ordinals below 1"
+            "2 of 3 workers updated; updateStrategy.rollingUpdate.partition excludes ordinals below 1"
         );
         assert!(told(Strategy::OnDelete).contains("when its pod is deleted"));
         let reservation = "window".to_owned();

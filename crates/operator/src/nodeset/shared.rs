@@ -1,12 +1,11 @@
-//! The objects that all NodeSets of a cluster share, the workers' Service and disruption budget, and the sshd configuration of
-//! this one.
+//! Applies the objects that all NodeSets of a cluster share (the workers' Service and PodDisruptionBudget) and the sshd
+//! configuration of this NodeSet.
 
 use keelson_runtime::apply::{self, Writer};
 
 use super::{build, observe::Read};
 use crate::{anchor, apply_child::apply_child, children::metadata::shared_by, context::Context};
 
-/// What all NodeSets of a cluster share, and sshd's configuration of this one.
 pub async fn apply_shared(context: &Context, writer: &Writer, read: &Read) -> Result<(), apply::Error> {
     let Read {
         nodeset,
@@ -17,7 +16,7 @@ pub async fn apply_shared(context: &Context, writer: &Writer, read: &Read) -> Re
     let owners: Vec<_> = siblings
         .iter()
         .flat_map(|sibling| {
-            // A reference to one that goes is taken away by the garbage collector.
+            // The garbage collector removes references to a NodeSet that is being deleted.
             let stays = sibling.metadata.deletion_timestamp.is_none();
             let own = stays.then(|| shared_by(sibling.as_ref()));
             own.into_iter()

@@ -1,6 +1,6 @@
-//! What a person sees of a NodeSet. Pure.
+//! Computes the status of a NodeSet. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keelson_api::{
     NodeSet, NodeSetStatus,
@@ -20,21 +20,21 @@ use super::{
 use crate::{
     conditions::{self, Finding},
     problem::Problem,
-    slurm::facts::{NodeName, Slurm, SlurmNode},
+    slurm::facts::{NodeName, SlurmNode},
 };
 
-/// What a status is made from.
+/// The input of a status.
 #[derive(Debug)]
 pub struct Seen<'a> {
     pub observed: &'a Observed,
     pub plan: &'a Plan,
     pub problem: Option<&'a Problem>,
     pub collisions: Option<i32>,
-    /// What there is to say of the window of a scheduled update.
+    /// The condition of the maintenance window of a scheduled update.
     pub reservation: Option<Finding>,
-    /// What came of the plan.
+    /// The outcome of the plan.
     pub acted: &'a Acted,
-    /// Why slurmctld does not have the partition as the spec says.
+    /// Why slurmctld does not have the partition as specified.
     pub partition: Option<Problem>,
 }
 
@@ -60,14 +60,13 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
         .iter()
         .filter(|pod| !pod.terminating && pod.revision == observed.set.revision)
         .count();
-    // Without an answer nothing is claimed.
+    let served = pods.iter().filter_map(|pod| observed.slurm.node(&pod.node));
+    let left = records_of_the_gone(observed).map(|(_, node)| node);
+    let nodes: Vec<&SlurmNode> = served.chain(left).collect();
+    // Unknown while Slurm does not answer.
     let in_slurm = |of: fn(&SlurmNode) -> bool| -> Option<i32> {
-        let Slurm::Known { nodes, .. } = &observed.slurm else {
-            return None;
-        };
-        let served = pods.iter().filter_map(|pod| nodes.get(&pod.node));
-        let left = records_of_the_gone(observed).map(|(_, node)| node);
-        count(served.chain(left).filter(|node| of(node)).count())
+        let known = observed.slurm.is_known();
+        count(nodes.iter().filter(|node| of(node)).count()).filter(|_| known)
     };
     NodeSetStatus {
         replicas: count(pods.len()),
@@ -110,59 +109,74 @@ pub fn compute(nodeset: &NodeSet, seen: &Seen<'_>) -> NodeSetStatus {
     }
 }
 
-/// Where each ordinal runs or ran last. A machine that is gone or does not fit any more is forgotten.
+/// Returns the Kubernetes node on which each ordinal runs or last ran, except nodes that are gone or no longer
+/// eligible.
 fn ordinal_to_node(nodeset: &NodeSet, observed: &Observed) -> Option<BTreeMap<String, String>> {
     if !nodeset.spec.pin_to_node || observed.set.mode != ScalingMode::StatefulSet {
         return None;
     }
-    let fits = |machine: &String| {
-        let facts = observed.machines.get(machine);
+    let fits = |kube_node: &String| {
+        let facts = observed.kube_nodes.get(kube_node);
         facts.is_some_and(|facts| facts.fit != Fit::No)
     };
     let running = observed
         .pods
         .iter()
         .filter(|pod| pod.phase == Phase::Running && !pod.terminating)
-        .filter_map(|pod| Some((pod.ordinal?, pod.machine.clone()?)));
+        .filter_map(|pod| Some((pod.ordinal?, pod.kube_node.clone()?)));
     let known = observed.set.pins.clone().into_iter();
     let map: BTreeMap<String, String> = known
-        .filter(|(_, machine)| fits(machine))
+        .filter(|(_, kube_node)| fits(kube_node))
         .chain(running)
-        .map(|(ordinal, machine)| (ordinal.to_string(), machine))
+        .map(|(ordinal, kube_node)| (ordinal.to_string(), kube_node))
         .collect();
     Some(map)
 }
 
-/// Whose record in Slurm is of another kind than the newest workers, and by which revision. What was noted stays noted while
-/// there is no worker: then nobody else knows.
+/// Returns the nodes whose Slurm record does not match the latest workers, with the revision that created the record.
+/// An entry is kept while the node has no worker, because nothing else records it.
 pub fn outdated_nodes(observed: &Observed, plan: &Plan, failed: bool) -> BTreeMap<NodeName, String> {
     let records = &observed.set.records;
-    let renewed = |node: &NodeName| {
-        let renews = |step: &Step| matches!(step, Step::Replace { node: of, record: NextRecord::Renewed, .. } if of == node);
-        !failed && plan.steps.iter().any(renews)
-    };
-    // The next record is of the worker that registers next.
+    let renewed: BTreeSet<&NodeName> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Replace {
+                node,
+                record: NextRecord::Renewed,
+                ..
+            } if !failed => Some(node),
+            _ => None,
+        })
+        .collect();
+    // Without a record, the next worker to register creates a new one.
     let gone = |node: &NodeName| observed.slurm.is_known() && observed.slurm.node(node).is_none();
-    let of_its_kind = |node: &NodeName| {
-        let mut pods = observed.pods.iter().filter(|pod| pod.node == *node).peekable();
-        // Of an older worker it has to be known what made the record: its own revision does not say.
-        pods.peek().is_some() && pods.all(|pod| !pod.reshaped && pod.revision == observed.set.revision)
-    };
+    // Whether all workers of a node are of the latest kind. The revision of an older worker may not be the one that
+    // created the record, so the entry is kept.
+    let mut latest: BTreeMap<&NodeName, bool> = BTreeMap::new();
+    for pod in &observed.pods {
+        let is_latest = !pod.reshaped && pod.revision == observed.set.revision;
+        *latest.entry(&pod.node).or_insert(true) &= is_latest;
+    }
+    let of_its_kind = |node: &NodeName| latest.get(node).copied().unwrap_or(false);
     let noted = records
         .iter()
         .filter(|(node, _)| !gone(node) && !of_its_kind(node))
         .map(|(node, by)| (node.clone(), by.clone()));
-    // One that goes may have taken its record with it; what was written since it was read says nothing of that.
+    // The record of a removed worker may be deleted already, and an outdated read does not show that.
     let there = |node: &NodeName| observed.slurm.node(node).is_some_and(|node| !node.outdated);
     let found = observed
         .pods
         .iter()
         .filter(|pod| pod.reshaped && there(&pod.node))
         .map(|pod| (pod.node.clone(), pod.revision.clone()));
-    found.chain(noted).filter(|(node, _)| !renewed(node)).collect()
+    found
+        .chain(noted)
+        .filter(|(node, _)| !renewed.contains(node))
+        .collect()
 }
 
-/// The workers as Slurm calls them.
+/// Returns the Slurm names of the workers as a hostlist.
 fn hostlist(observed: &Observed) -> Option<String> {
     let names = observed.pods.iter().map(|pod| pod.node.0.as_str());
     let list = slurm_rest::Hostlist::from_names(names).ok()?;

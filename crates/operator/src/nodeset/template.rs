@@ -1,4 +1,4 @@
-//! The template of a NodeSet's workers, with names of Secrets' contents that replace nobody. Pure.
+//! The pod template of a NodeSet's workers. An upgrade of the operator alone must not replace workers. Pure.
 
 use super::{
     build::{Template, build_template},
@@ -8,8 +8,9 @@ use super::{
 };
 use crate::problem::Problem;
 
-/// Workers of before carry plain hashes, and keep them as long as nothing else changes: then what they were made from is on
-/// record as it is. With any other change they are replaced anyway, and get keyed names.
+/// Builds the template. Workers created by earlier releases carry plain hashes of Secrets. They keep them while nothing
+/// else changes, in which case their inputs match a recorded revision. With any other change they are replaced anyway
+/// and get keyed hashes.
 pub fn template(read: &Read) -> Result<Template, Problem> {
     let names = revision::secret_names(&read.revisions);
     let unchanged = build_template(&validate(read, names)?);
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!(
             inputs("slurmd:1", vec![first.clone()]),
             before,
-            "an upgrade replaces nobody"
+            "an upgrade replaces no worker"
         );
 
         let rolled = inputs("slurmd:2", vec![first.clone()]);

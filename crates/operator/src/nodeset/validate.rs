@@ -1,4 +1,4 @@
-//! Turns what was read into input that worker pods can be built from, or says what is missing.
+//! Validates the read objects and prepares the input for building worker pods.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 use slurm_conf::node_conf::{self, NodeConf};
 
 use super::observe::Read;
-use crate::{fingerprints::Fingerprints, problem::Problem, secrets};
+use crate::{fingerprints::Fingerprints, keys, problem::Problem, secrets};
 
-/// What worker pods are built from.
+/// The input for building worker pods.
 #[derive(Debug, Clone)]
 pub struct Validated {
     pub nodeset: Arc<NodeSet>,
@@ -23,7 +23,7 @@ pub struct Validated {
     pub cluster_domain: String,
     /// Parameters of `slurmd --conf`, by key, without features and topology.
     pub conf: BTreeMap<String, String>,
-    /// Features that the node registers with, sorted.
+    /// The features that the node registers with, sorted.
     pub features: Vec<String>,
     /// The user's own topology, instead of the Kubernetes node's.
     pub topology: Option<String>,
@@ -35,7 +35,7 @@ pub struct Validated {
     pub sssd: Option<(SecretKeySelector, String)>,
 }
 
-/// `names` are those of Secrets' contents that workers may keep.
+/// Validates the objects. `names` are the recorded hashes of Secrets that workers may keep.
 pub fn validate(read: &Read, names: Vec<String>) -> Result<Validated, Problem> {
     let nodeset = &read.nodeset;
     let spec = &nodeset.spec;
@@ -44,12 +44,7 @@ pub fn validate(read: &Read, names: Vec<String>) -> Result<Validated, Problem> {
         .controller
         .clone()
         .ok_or_else(|| Problem::no_controller(name))?;
-    let slurm_key = controller
-        .spec
-        .slurm_key_ref
-        .clone()
-        .ok_or_else(|| Problem::missing(format!("Controller {name} has no slurmKeyRef: set it")))?;
-    let slurm_key_hash = secrets::checksum(read.slurm_key.as_deref(), &slurm_key)?;
+    let (slurm_key, slurm_key_hash) = keys::of_controller(&controller, read.slurm_key.as_deref())?;
     let names = Fingerprints::among(read.hash_key.as_ref(), names)?;
     let slurm_key_hash = names.follow(file::SLURM_KEY, slurm_key_hash, read.slurm_key_in_use.as_ref());
     let NodeConf {
@@ -106,7 +101,7 @@ fn take(conf: &mut BTreeMap<String, String>, key: &str) -> Option<String> {
     conf.remove(&known)
 }
 
-/// The limit of slurmd's container, else of the pod, else nothing.
+/// Returns the limit of the slurmd container, or else of the pod, or else zero.
 fn limit(nodeset: &NodeSet, resource: &str) -> Result<Amount, Problem> {
     let pointer = format!("/resources/limits/{resource}");
     let of = |object: Option<&RawObject>| object.and_then(|object| object.pointer(&pointer).cloned());
@@ -121,7 +116,7 @@ fn limit(nodeset: &NodeSet, resource: &str) -> Result<Amount, Problem> {
         Some(Value::String(text)) => text,
         Some(number) => number.to_string(),
     };
-    Amount::parse(&text).map_err(|error| Problem::invalid(format!("the {resource} limit: {error}")))
+    Amount::parse(&text).map_err(|error| Problem::invalid(format!("invalid {resource} limit: {error}")))
 }
 
 #[cfg(test)]
@@ -134,7 +129,7 @@ mod tests {
         assert_eq!(
             problem.message,
             "extraConf: Port is set by the operator: slurmctld and the worker's probes use the cluster's SlurmdPort; \
-             leave it out. Weight=abc is not a whole number up to 4294967295; write Weight= and a number, such as Weight=1"
+             remove it. Weight=abc is not an integer up to 4294967295; set an integer, for example Weight=1"
         );
     }
 }

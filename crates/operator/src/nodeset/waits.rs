@@ -1,7 +1,8 @@
-//! Whom a NodeSet waits for, in words: jobs with their users and ends, and whatever else keeps a worker. Pure.
+//! Describes what a NodeSet is waiting for: jobs with their users and end times, and anything else that keeps a worker.
+//! Pure.
 //!
-//! Each change of a text is a write, so it changes only when the situation does: ends are instants that Slurm told, and of many
-//! jobs those are named that last longest, which stay the same while the others end.
+//! Every change of a message causes a status write, so messages change only when the situation does: end times are
+//! absolute, and of many jobs the last to end are named, which stay the same while the others end.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -9,15 +10,18 @@ use jiff::Timestamp;
 use keelson_api::well_known::annotation;
 
 use super::facts::{Leaving, Observed, SetFacts, Wait, Why};
-use crate::slurm::{
-    facts::{NodeName, Slurm},
-    jobs::HeldBy,
+use crate::{
+    slurm::{
+        facts::{NodeName, Slurm},
+        jobs::HeldBy,
+    },
+    wording::{counted, listed},
 };
 
-/// How many of a kind are named.
+/// The maximum number of jobs or workers that a message names.
 const SHOWN: usize = 3;
 
-/// What leaving workers wait for.
+/// Describes why workers that are to be removed are still there.
 pub fn describe(waits: &[Wait], set: &SetFacts, slurm: &Slurm) -> String {
     let of = |kind: fn(&Why) -> bool| waits.iter().filter(move |wait| kind(&wait.why));
     let mut parts = Vec::new();
@@ -40,31 +44,32 @@ pub fn describe(waits: &[Wait], set: &SetFacts, slurm: &Slurm) -> String {
         .map(|wait| &wait.why)
         .find(|why| matches!(why, Why::JobsUnread { .. }))
     {
-        parts.push(format!("the list of jobs cannot be read ({why})"));
+        parts.push(format!("waiting for the job list: {why}"));
     }
     let silent = of(|why| matches!(why, Why::SlurmUnknown)).count();
     if silent > 0 {
-        let workers = counted(silent, "leaving worker");
-        parts.push(format!("Slurm does not answer about {workers}"));
+        let workers = counted(silent, "worker");
+        parts.push(format!("waiting for Slurm to report the state of {workers}"));
     }
-    match of(|why| matches!(why, Why::Reading)).count() {
-        0 => {}
-        1 => parts.push("1 worker is being drained".to_owned()),
-        more => parts.push(format!("{more} workers are being drained")),
+    let draining = of(|why| matches!(why, Why::Reading)).count();
+    if draining > 0 {
+        let are = if draining == 1 { "is" } else { "are" };
+        let workers = counted(draining, "worker");
+        parts.push(format!("{workers} {are} being drained"));
     }
     let starting = of(|why| matches!(why, Why::Starting)).count();
     if starting > 0 {
-        let workers = counted(starting, "leaving worker");
+        let workers = counted(starting, "worker");
         parts.push(format!(
-            "{workers} still starting: they go once they have registered and are drained"
+            "{workers} still starting, to be removed once registered and drained"
         ));
     }
     let mut suspect = of(|why| matches!(why, Why::SuspectLoss));
     if let Some(first) = suspect.next() {
-        let workers = counted(1 + suspect.count(), "leaving worker");
+        let workers = counted(1 + suspect.count(), "worker");
         parts.push(format!(
-            "Slurm does not know {workers}, such as {}, nor most of the others: either they never registered (the log of slurmd \
-             says why), or Slurm lost its state while jobs run on them; delete their pods by hand if no job does",
+            "Slurm does not know {workers} to be removed, such as {}, nor most other workers: either they never registered (see the \
+             slurmd log), or slurmctld lost its state while they run jobs; if they run no jobs, delete their pods manually",
             first.pod
         ));
     }
@@ -77,7 +82,7 @@ pub fn describe(waits: &[Wait], set: &SetFacts, slurm: &Slurm) -> String {
     parts.join("; ")
 }
 
-/// Workers that take no new jobs although they are to stay: cordoned, or drained by somebody in Slurm.
+/// Describes workers that take no new jobs but are not being removed: cordoned, or drained by a user in Slurm.
 pub fn cordoned(observed: &Observed) -> Option<String> {
     let mut nodes: Vec<(&NodeName, &str)> = observed
         .pods
@@ -85,9 +90,12 @@ pub fn cordoned(observed: &Observed) -> Option<String> {
         .filter(|pod| pod.intent.is_none() && !pod.terminating)
         .filter_map(|pod| {
             let node = observed.slurm.node(&pod.node).filter(|node| node.draining())?;
-            let machine = pod.machine.as_ref().and_then(|name| observed.machines.get(name));
-            // Without a cause that lasts, a drain of ours is one that made way for this worker and ends when it is up.
-            let lasts = pod.cordoned || machine.is_some_and(|machine| machine.cordoned);
+            let kube_node = pod
+                .kube_node
+                .as_ref()
+                .and_then(|name| observed.kube_nodes.get(name));
+            // Without a cordon, a drain of ours was set to replace the previous pod and ends once this one is ready.
+            let lasts = pod.cordoned || kube_node.is_some_and(|kube_node| kube_node.cordoned);
             (lasts || !node.reason_is_ours()).then_some((&pod.node, node.reason.as_str()))
         })
         .collect();
@@ -101,35 +109,35 @@ pub fn cordoned(observed: &Observed) -> Option<String> {
         "" => node.to_string(),
         reason => format!("{node} ({reason})"),
     });
-    let mut text = format!("{takes} no new jobs: {}", listed(named.collect()));
+    let mut text = format!("{takes} no new jobs: {}", listed(named, SHOWN));
     let nodes: Vec<&NodeName> = nodes.into_iter().map(|(node, _)| node).collect();
     let jobs = running(&nodes, &observed.slurm);
     if !jobs.is_empty() {
         let count = counted(jobs.len(), "job");
-        text = format!("{text}; {count} still there: {}", named_jobs(&jobs));
+        text = format!("{text}; {count} remaining: {}", named_jobs(&jobs));
     }
     Some(text)
 }
 
 fn jobs_on(nodes: &[&NodeName], slurm: &Slurm) -> String {
-    let workers = counted(nodes.len(), "leaving worker");
+    let workers = counted(nodes.len(), "draining worker");
     let jobs = running(nodes, slurm);
-    // Slurm says that they are busy and does not list why: a list of jobs that is older than what the node says, for one.
+    // Slurm reports the nodes as busy but lists no jobs, for example because the job list is older than the node state.
     if jobs.is_empty() {
-        let names = nodes.iter().map(ToString::to_string).collect();
-        return format!("waiting for jobs on {workers}: {}", listed(names));
+        let names = nodes.iter();
+        return format!("waiting for jobs on {workers}: {}", listed(names, SHOWN));
     }
     let count = counted(jobs.len(), "job");
     format!("waiting for {count} on {workers}: {}", named_jobs(&jobs))
 }
 
-/// A job with those of the nodes in question that it holds.
+/// A job, with the given nodes that it runs on.
 struct Running<'a> {
     job: &'a HeldBy,
     nodes: Vec<&'a str>,
 }
 
-/// The jobs on these nodes, the one that lasts longest first.
+/// Returns the jobs on these nodes, the last to end first; completing jobs come last.
 fn running<'a>(nodes: &[&'a NodeName], slurm: &'a Slurm) -> Vec<Running<'a>> {
     let mut jobs: BTreeMap<&str, Running<'a>> = BTreeMap::new();
     for name in nodes {
@@ -164,7 +172,7 @@ fn named_jobs(jobs: &[Running<'_>]) -> String {
         };
         format!("job {}{user} on {nodes} {end}", job.address)
     });
-    listed(named.collect())
+    listed(named, SHOWN)
 }
 
 fn wanted(waits: &[Wait]) -> Option<String> {
@@ -176,31 +184,35 @@ fn wanted(waits: &[Wait]) -> Option<String> {
     };
     let (node, job) = jobs().find_map(|(node, jobs)| Some((node, jobs.first()?)))?;
     let count = jobs().map(|(_, jobs)| jobs.len()).sum();
-    let (insist, them) = match count {
+    let (request, them, their) = match count {
         1 => (
-            format!("pending job {job} insists on leaving worker {node}"),
+            format!("pending job {job} requests node {node}, which is to be removed"),
             "it",
+            "its",
         ),
         more => (
-            format!("{more} pending jobs, such as {job}, insist on leaving workers, such as {node}"),
+            format!(
+                "{more} pending jobs, such as {job}, request nodes that are to be removed, such as {node}"
+            ),
             "them",
+            "their",
         ),
     };
     Some(format!(
-        "{insist}: cancel {them}, have {them} take any node (`scontrol update job={job} reqnodelist=`), or keep the worker"
+        "{request}: cancel {them}, clear {their} node list (`scontrol update job={job} reqnodelist=`), or keep the worker"
     ))
 }
 
-/// What a person has to do something about.
+/// Describes a wait that requires action by the user.
 fn held(wait: &Wait) -> Option<String> {
     let node = &wait.node;
     match &wait.why {
         Why::CannotRequeue { jobs, why } => Some(format!(
-            "drain.timeout has passed, and job {} on {node} cannot be requeued ({why}): waiting for it to end; cancel it to go on",
+            "drain.timeout has expired, but job {} on {node} cannot be requeued ({why}): waiting for it to end; cancel it to continue",
             jobs.join(", ")
         )),
         Why::Reserved { reservation } => Some(format!(
-            "node {node} is in reservation {reservation}: take it out, or wait until the reservation ends"
+            "node {node} is in reservation {reservation}: remove it from the reservation, or wait until the reservation ends"
         )),
         Why::SlurmUnknown
         | Why::Jobs { .. }
@@ -209,24 +221,6 @@ fn held(wait: &Wait) -> Option<String> {
         | Why::Reading
         | Why::Starting
         | Why::SuspectLoss => None,
-    }
-}
-
-/// `1 worker`, `2 workers`.
-fn counted(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
-}
-
-/// The first few, and how many more there are.
-fn listed(mut all: Vec<String>) -> String {
-    let more = all.len().saturating_sub(SHOWN);
-    all.truncate(SHOWN);
-    let shown = all.join(", ");
-    if more == 0 {
-        shown
-    } else {
-        format!("{shown} and {more} more")
     }
 }
 
@@ -287,7 +281,7 @@ mod tests {
         ];
         assert_eq!(
             describe(&waits, &set(2), &slurm),
-            "waiting for 2 jobs on 2 leaving workers: job 7 of alice on w-[0-1] until 1970-01-12T13:47:40Z, \
+            "waiting for 2 jobs on 2 draining workers: job 7 of alice on w-[0-1] until 1970-01-12T13:47:40Z, \
              job 8_3 of bob on w-0 until 1970-01-12T13:47:10Z"
         );
     }
@@ -310,7 +304,7 @@ mod tests {
         let told = describe(&[wait], &set(1), &slurm);
         assert_eq!(
             told,
-            "waiting for 5 jobs on 1 leaving worker: job 2 on w-0 without a time limit, job 3 of c on w-0 until \
+            "waiting for 5 jobs on 1 draining worker: job 2 on w-0 without a time limit, job 3 of c on w-0 until \
              1970-01-12T13:47:10Z, job 4 of d on w-0 until 1970-01-12T13:47:00Z and 2 more; set spec.drain.timeout to limit the wait"
         );
         jobs.reverse();
@@ -329,7 +323,7 @@ mod tests {
         };
         let told = describe(&[wait], &set(1), &slurm);
         assert!(
-            told.starts_with("waiting for jobs on 1 leaving worker: w-0; "),
+            told.starts_with("waiting for jobs on 1 draining worker: w-0; "),
             "{told}"
         );
     }
@@ -359,10 +353,10 @@ mod tests {
         let mut facts = observed(set(3), vec![pod(2), leaves, pod(1), pod(0)], slurm);
         assert_eq!(
             cordoned(&facts).unwrap(),
-            "2 workers take no new jobs: w-1 (bad disk), w-2; 1 job still there: job 9 of carol on w-2 until 1970-01-12T13:46:40Z"
+            "2 workers take no new jobs: w-1 (bad disk), w-2; 1 job remaining: job 9 of carol on w-2 until 1970-01-12T13:46:40Z"
         );
 
-        // A drain that made way for the worker goes away by itself; one for a cordon stays.
+        // A drain that was set to replace the previous pod ends by itself; a drain for a cordon stays.
         let ours = "slurm-operator: Pod is pending termination for an update";
         edit(&mut facts.slurm, "w-1", |node| node.reason = ours.to_owned());
         assert!(

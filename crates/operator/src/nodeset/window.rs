@@ -1,4 +1,4 @@
-//! Keeps the reservation of a scheduled update as `reservation` judges it. A finalizer stands while there may be one.
+//! Applies the changes that `reservation` decides on. A finalizer is set while the reservation may exist.
 
 use keelson_api::{
     Controller, NodeSet,
@@ -9,27 +9,27 @@ use kube::ResourceExt;
 use slurm_rest::Client;
 
 use super::{
-    error::Error,
     facts::Observed,
     observe::Read,
-    reservation::{self, Change, Verdict, Window},
+    reservation::{self, Change, Comparison, Window},
 };
 use crate::{
     conditions::{ConditionStatus, Finding},
     context::Context,
-    slurm::facts::Slurm,
+    error::Error,
+    slurm::{facts::Slurm, mirrors::NOT_CONNECTED},
 };
 
-/// What came of it.
+/// The outcome of updating the reservation.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// What there is to say of the window, where the NodeSet is updated in one.
+    /// The condition, if the NodeSet uses a maintenance window.
     pub finding: Option<Finding>,
-    /// What Slurm did not do. Nothing in the cluster changes when it could, so that it has to be tried again.
+    /// The failed call to Slurm. No watch event follows when it would succeed, so it has to be retried.
     pub failure: Option<Error>,
 }
 
-/// Brings Slurm's reservation up to date.
+/// Creates, updates or deletes the reservation in Slurm.
 pub async fn keep(
     context: &Context,
     writer: &Writer,
@@ -52,22 +52,16 @@ pub async fn keep(
         Ok(window) => window,
         Err(problem) => return Ok(absent(scheduled, problem)),
     };
-    let controller = Key::new(
-        nodeset.namespace().unwrap_or_default(),
-        &nodeset.spec.controller_ref.name,
-    );
+    let controller = super::controller_key(nodeset);
     if matches!(observed.slurm, Slurm::Unknown { .. }) && may_be_left(nodeset, read.controller.as_deref()) {
         hold(context, writer, read, false).await?;
         return Ok(absent(scheduled, "Slurm does not answer".to_owned()));
     }
     let Some(client) = context.mirrors.client(&controller) else {
-        return Ok(absent(
-            scheduled,
-            "there is no connection to Slurm yet".to_owned(),
-        ));
+        return Ok(absent(scheduled, NOT_CONNECTED.to_owned()));
     };
     let answer = change(context, writer, read, &client, window.as_ref(), observed).await?;
-    let kept = judged(scheduled, &nodeset.reservation_name(), answer);
+    let kept = finding_of(scheduled, &nodeset.reservation_name(), answer);
     if let Some(failure) = &kept.failure {
         context
             .events
@@ -76,8 +70,8 @@ pub async fn keep(
     Ok(kept)
 }
 
-/// Whether nobody waits until Slurm can be asked again: with a cluster its reservations go, and where everything is deleted at
-/// once, as with its namespace, slurmrestd may be gone already.
+/// Returns true if the reservation may be left behind without waiting for Slurm: it is deleted together with the
+/// cluster, and when everything is deleted at once, for example with the namespace, slurmrestd may already be gone.
 fn may_be_left(nodeset: &NodeSet, controller: Option<&Controller>) -> bool {
     let forced = nodeset.annotations().get(annotation::FORCE_DELETE);
     let deleting = nodeset.metadata.deletion_timestamp.is_some();
@@ -86,18 +80,18 @@ fn may_be_left(nodeset: &NodeSet, controller: Option<&Controller>) -> bool {
 }
 
 fn absent(scheduled: bool, message: String) -> Kept {
-    let verdict = Verdict {
+    let comparison = Comparison {
         change: None,
         exists: false,
         message,
     };
-    judged(scheduled, "", Ok(verdict))
+    finding_of(scheduled, "", Ok(comparison))
 }
 
-/// What there is to say of Slurm's answer, and whether to ask again.
-fn judged(scheduled: bool, name: &str, answer: Result<Verdict, slurm_rest::Error>) -> Kept {
+/// Turns Slurm's answer into a condition and an error to retry on.
+fn finding_of(scheduled: bool, name: &str, answer: Result<Comparison, slurm_rest::Error>) -> Kept {
     let (holds, why, message, failure) = match answer {
-        Ok(Verdict { exists, message, .. }) => {
+        Ok(Comparison { exists, message, .. }) => {
             let why = if exists {
                 reason::RESERVATION_CREATED
             } else {
@@ -105,7 +99,7 @@ fn judged(scheduled: bool, name: &str, answer: Result<Verdict, slurm_rest::Error
             };
             (ConditionStatus::from(exists), why, message, None)
         }
-        // A call that fails may have been carried out all the same.
+        // A failed call may have taken effect.
         Err(source) => {
             let failure = Error::Reservation {
                 name: name.to_owned(),
@@ -114,7 +108,7 @@ fn judged(scheduled: bool, name: &str, answer: Result<Verdict, slurm_rest::Error
             (
                 ConditionStatus::Unknown,
                 failure.reason(),
-                format!("{}; it is tried again", chain(&failure)),
+                format!("{}; will retry", chain(&failure)),
                 Some(failure),
             )
         }
@@ -132,24 +126,24 @@ async fn change(
     client: &Client,
     window: Option<&Window>,
     observed: &Observed,
-) -> Result<Result<Verdict, slurm_rest::Error>, Error> {
+) -> Result<Result<Comparison, slurm_rest::Error>, Error> {
     let name = read.nodeset.reservation_name();
     let live = match client.reservation(&name).await {
         Ok(live) => Some(live),
         Err(error) if error.is_not_found() => None,
         Err(error) => return Ok(Err(error)),
     };
-    let verdict = reservation::judge(window, live.as_ref(), observed.now);
-    if verdict.exists {
+    let comparison = reservation::compare(window, live.as_ref(), observed.now);
+    if comparison.exists {
         hold(context, writer, read, true).await?;
     }
-    let done = match &verdict.change {
+    let done = match &comparison.change {
         Some(Change::Write(update)) => {
-            tracing::info!(reservation = name, ?update, "writing a reservation");
+            tracing::info!(reservation = name, ?update, "updating the reservation");
             client.update_reservation(update).await
         }
         Some(Change::Delete) => {
-            tracing::info!(reservation = name, "deleting a reservation");
+            tracing::info!(reservation = name, "deleting the reservation");
             match client.delete_reservation(&name).await {
                 Err(error) if error.is_not_found() => Ok(()),
                 answer => answer,
@@ -163,11 +157,11 @@ async fn change(
     if window.is_none() {
         hold(context, writer, read, false).await?;
     }
-    Ok(Ok(verdict))
+    Ok(Ok(comparison))
 }
 
 async fn hold(context: &Context, writer: &Writer, read: &Read, wanted: bool) -> Result<(), Error> {
-    // The one that was read may have been written since.
+    // The NodeSet may have been written since it was read.
     let key = Key::of(read.nodeset.as_ref());
     let Some(nodeset) = context.caches.nodesets.get(&key) else {
         return Ok(());
@@ -176,7 +170,7 @@ async fn hold(context: &Context, writer: &Writer, read: &Read, wanted: bool) -> 
         .finalizer(nodeset.as_ref(), finalizer::NODESET_RESERVATION, wanted)
         .await
         .map_err(Error::Finalizer)?;
-    // One that is gone with its last finalizer must not come back into the cache.
+    // Without finalizers the NodeSet is gone and must not be added to the cache again.
     if let Some(written) = written.filter(|written| !written.finalizers().is_empty()) {
         context.caches.nodesets.upsert(written);
     }
@@ -185,7 +179,6 @@ async fn hold(context: &Context, writer: &Writer, read: &Read, wanted: bool) -> 
 
 #[cfg(test)]
 mod tests {
-    use keelson_runtime::Retry;
     use pretty_assertions::assert_eq;
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -218,31 +211,31 @@ mod tests {
         let refused = || slurm_rest::Error::NotFound {
             what: "node cpu-7".to_owned(),
         };
-        let Kept { finding, failure } = judged(true, "SlurmOperatorMaint-cpu", Err(refused()));
+        let Kept { finding, failure } = finding_of(true, "SlurmOperatorMaint-cpu", Err(refused()));
         let failure = failure.unwrap();
-        assert_eq!(failure.retry(), Retry::Backoff);
+        assert_eq!(failure.reason(), "ReservationFailed");
         let finding = finding.unwrap();
         assert_eq!(
             (finding.holds, finding.reason),
             (ConditionStatus::Unknown, "ReservationFailed")
         );
-        for part in ["SlurmOperatorMaint-cpu", "scheduledUpdate", "cpu-7", "again"] {
+        for part in ["SlurmOperatorMaint-cpu", "scheduledUpdate", "cpu-7", "retry"] {
             assert!(finding.message.contains(part), "{}", finding.message);
         }
-        // One that is to go has no condition, and is tried again all the same.
-        let kept = judged(false, "SlurmOperatorMaint-cpu", Err(refused()));
+        // A reservation that is to be deleted has no condition, but is retried as well.
+        let kept = finding_of(false, "SlurmOperatorMaint-cpu", Err(refused()));
         assert!(kept.finding.is_none() && kept.failure.is_some());
     }
 
     #[test]
     fn an_answer_is_no_failure() {
         for exists in [true, false] {
-            let verdict = Verdict {
+            let comparison = Comparison {
                 change: None,
                 exists,
                 message: "so".to_owned(),
             };
-            let kept = judged(true, "x", Ok(verdict));
+            let kept = finding_of(true, "x", Ok(comparison));
             assert!(kept.failure.is_none());
             assert_eq!(kept.finding.unwrap().holds, ConditionStatus::from(exists));
         }

@@ -1,7 +1,10 @@
-//! Brings the children of a RestApi to their desired form.
+//! Applies the children of a RestApi.
 
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use keelson_runtime::apply::{self, Writer};
+use keelson_api::RestApi;
+use keelson_runtime::{
+    apply::{self, Writer},
+    ownership::is_controlled_by,
+};
 
 use super::{build::Children, observe::Live};
 use crate::{apply_child::apply_child, context::Context};
@@ -9,6 +12,7 @@ use crate::{apply_child::apply_child, context::Context};
 pub async fn apply(
     context: &Context,
     writer: &Writer,
+    restapi: &RestApi,
     children: &Children,
     live: &Live,
 ) -> Result<(), apply::Error> {
@@ -19,7 +23,7 @@ pub async fn apply(
         disruption_budget,
     } = children;
     let caches = &context.caches;
-    // First: a pod that starts with the new Deployment is to find it.
+    // First, because a pod of the new Deployment mounts it.
     apply_child(writer, None, config, live.config.as_ref()).await?;
     apply_child(writer, Some(&caches.services), service, live.service.as_ref()).await?;
     apply_child(
@@ -30,23 +34,16 @@ pub async fn apply(
     )
     .await?;
     match (disruption_budget, &live.disruption_budget) {
-        // A budget of the chart's with the same name stays the chart's.
+        // A budget of the chart with the same name is left to the chart.
         (_, Some(live)) if live.metadata.owner_references.is_none() => {}
         (Some(desired), live) => {
             apply_child(writer, Some(&caches.disruption_budgets), desired, live.as_ref()).await?;
         }
-        (None, Some(live)) if is_ours(live) => {
+        // Someone else may have a budget of this name.
+        (None, Some(live)) if is_controlled_by(&live.metadata, &restapi.metadata) => {
             writer.delete(live.as_ref()).await?;
         }
         (None, _) => {}
     }
     Ok(())
-}
-
-/// Somebody else may have a budget of this name.
-fn is_ours(budget: &PodDisruptionBudget) -> bool {
-    let owners = budget.metadata.owner_references.iter().flatten();
-    owners
-        .into_iter()
-        .any(|owner| owner.kind == "RestApi" && owner.controller == Some(true))
 }

@@ -1,4 +1,4 @@
-//! The children of a RestApi: configuration, Service, Deployment, disruption budget. Pure.
+//! Builds the children of a RestApi: configuration, Service, Deployment, disruption budget. Pure.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -25,13 +25,13 @@ use crate::children::{
     volume,
 };
 
-/// What a RestApi consists of.
+/// The objects that a RestApi consists of.
 #[derive(Debug)]
 pub struct Children {
     pub config: Desired<ConfigMap>,
     pub service: Desired<Service>,
     pub deployment: Desired<Deployment>,
-    /// Only where a disruption would leave somebody to answer.
+    /// Only with several replicas, so that some still answer during a disruption.
     pub disruption_budget: Option<Desired<PodDisruptionBudget>>,
 }
 
@@ -56,7 +56,7 @@ fn namespace(restapi: &RestApi) -> String {
     restapi.namespace().unwrap_or_default()
 }
 
-/// A copy of the Controller's, with only what slurmctld has accepted in it.
+/// Builds a copy of the Controller's configuration, with only what slurmctld has accepted.
 fn build_config(restapi: &RestApi, validated: &Validated) -> Desired<ConfigMap> {
     let metadata = Metadata::inherited(restapi).with_labels(labels(restapi));
     Desired::new(json!({
@@ -88,7 +88,7 @@ fn build_deployment(restapi: &RestApi, validated: &Validated) -> Desired<Deploym
     let base = Metadata::inherited(restapi)
         .with_override(user_metadata)
         .with_labels(labels(restapi));
-    // slurmrestd reads both files once, when it starts.
+    // slurmrestd reads both files only at startup.
     let pod_metadata = base.clone().with_annotations([
         (annotation::SLURM_KEY_HASH, validated.slurm_key_hash.clone()),
         (
@@ -133,7 +133,7 @@ fn slurmrestd(restapi: &RestApi, validated: &Validated) -> Value {
         "startupProbe": containers::starting(containers::tcp_probe(port::SLURMRESTD)),
         "livenessProbe": containers::patient(containers::tcp_probe(port::SLURMRESTD)),
         "readinessProbe": containers::prompt(reaches_slurmctld(validated)),
-        // The status tells why it ended.
+        // The status quotes why it terminated.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": containers::unprivileged(slurm::NOBODY_UID),
         "volumeMounts": [
@@ -146,7 +146,7 @@ fn slurmrestd(restapi: &RestApi, validated: &Validated) -> Value {
         base.insert("args".into(), json!(["-s", "openapi/slurmctld"]));
     }
     let mut merged = pod::container(base, restapi.spec.slurmrestd.as_ref());
-    // The address comes last on slurmrestd's command line, behind the user's options.
+    // The address comes last on slurmrestd's command line, after the user's options.
     if let Value::Object(fields) = &mut merged {
         let args = fields.entry("args").or_insert_with(|| json!([]));
         if let Value::Array(args) = args {
@@ -156,8 +156,8 @@ fn slurmrestd(restapi: &RestApi, validated: &Validated) -> Value {
     merged
 }
 
-/// Whoever cannot reach slurmctld has only errors to answer with. Nothing in the pod could ask as a user does, because
-/// that takes a token; a connection is what the shell of every image can try.
+/// Builds a probe that needs slurmctld, without which slurmrestd can answer only with errors. Nothing in the pod could
+/// ask as a user does, because that takes a token; a connection is what the shell of every image can try.
 fn reaches_slurmctld(validated: &Validated) -> Value {
     let servers: Vec<String> = containers::conf_server(&validated.controller)
         .split(',')

@@ -1,30 +1,28 @@
-//! RestApi: slurmrestd and its Service.
+//! Reconciles RestApis: slurmrestd and its Service.
 //!
 //! observe (reads) → validate, build (pure) → apply (writes) → status (writes).
 
 mod apply;
 mod build;
-mod error;
 mod observe;
 mod status;
 mod validate;
 
 use std::sync::Arc;
 
-use keelson_api::{RestApi, well_known::finalizer};
+use keelson_api::RestApi;
 use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use kube::ResourceExt;
-use serde_json::json;
 
 use build::Children;
-pub use error::Error;
 use observe::Observed;
 
 use crate::{
     anchor,
     caches::{CONTROLLER, sibling},
     context::Context,
-    pod_diagnosis, pod_template,
+    error::Error,
+    hold, pod_diagnosis, pod_template,
     problem::Problem,
     teardown::Teardown,
 };
@@ -36,63 +34,40 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         return Ok(Requeue::OnChange);
     };
     let teardown = Teardown::of(restapi.as_ref(), users(&context, &restapi));
-    let held = teardown != Teardown::Done;
-    if !held {
-        anchor::release(&context, &writer, restapi.as_ref())
-            .await
-            .map_err(Error::Anchor)?;
-    }
-    let written = writer
-        .finalizer(restapi.as_ref(), finalizer::IN_USE, held)
-        .await
-        .map_err(Error::Finalizer)?;
-    if !held {
+    let cache = &context.caches.restapis;
+    let held = hold::hold_or_release(&context, &writer, cache, restapi.as_ref(), &teardown).await?;
+    let Some(writer) = held else {
         return Ok(Requeue::OnChange);
-    }
-    if let Some(written) = written {
-        context.caches.restapis.upsert(written);
-    }
-    let anchor = anchor::hold(&context, &writer, restapi.as_ref())
-        .await
-        .map_err(Error::Anchor)?;
-    let writer = writer.anchored(anchor);
+    };
     let mut observed = observe::observe(&context, Arc::clone(&restapi)).await?;
     let built = decide(&observed);
     let applied = match &built {
-        // The garbage collector is about to take away the references that an apply would write again.
+        // The garbage collector is about to remove the owner references that an apply would add again.
         Ok(_) if anchor::is_foreground(restapi.as_ref()) => Ok(()),
-        Ok(children) => apply::apply(&context, &writer, children, &observed.live)
+        Ok(children) => apply::apply(&context, &writer, &restapi, children, &observed.live)
             .await
             .map_err(Error::Apply),
         Err(_) => Ok(()),
     };
-    let problem = match (&built, &applied) {
-        (Err(problem), _) => Some(problem.clone()),
-        (Ok(_), Err(error)) => Some(Problem::refused(chain(error))),
-        (Ok(_), Ok(())) => None,
-    };
+    let problem = Problem::of(&built, &applied);
     observed.live.deployment = context.caches.deployments.get(&observe::name(&restapi));
     let now = context.clock.now();
     let status = status::compute(&observed, problem.as_ref(), &teardown, now);
     let before = restapi.status.clone().unwrap_or_default().conditions;
-    if let Err(problem) = &built {
-        context.report_problem(restapi.as_ref(), problem.clone(), &before);
+    if let Err(problem) = built {
+        context.report_problem(restapi.as_ref(), problem, &before);
     }
     let trouble = pod_diagnosis::among(&observed.live.pods, now);
     context.report_pod_problem(restapi.as_ref(), trouble, &before, &status.conditions);
-    let written = writer
-        .apply_status(restapi.as_ref(), &json!(restapi.status), &json!(status))
-        .await
-        .map_err(Error::Status)?;
-    if let Some(written) = written {
-        context.caches.restapis.upsert(written);
-    }
+    context
+        .write_status(&writer, cache, restapi.as_ref(), &status)
+        .await?;
     let requeue_after = pod_diagnosis::requeue_after(&observed.live.pods, now);
     applied.map(|()| Requeue::OnChange.or_within(requeue_after))
 }
 
-/// The children. Pods that run keep the name of slurm.key that they have; where they are replaced anyway, it is made as for new
-/// ones.
+/// Builds the children. Running pods keep the fingerprint of slurm.key that they have; if they are replaced anyway, it
+/// is computed as for new pods.
 fn decide(observed: &Observed) -> Result<Children, Problem> {
     let build = |observed: &Observed| {
         let validated = validate::validate(observed)?;

@@ -1,4 +1,4 @@
-//! Reads what a RestApi is built from and what exists of it.
+//! Reads the inputs of a RestApi and its existing children.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use crate::{
     fingerprints::HashKey,
 };
 
-/// Everything that the other steps look at.
+/// Input of the other steps.
 #[derive(Debug, Clone)]
 pub struct Observed {
     pub restapi: Arc<RestApi>,
     pub controller: Option<Arc<Controller>>,
     pub slurm_key: Option<Arc<Secret>>,
     pub hash_key: Option<HashKey>,
-    /// Checksum of the slurm.key that slurmctld runs with, where it is ours.
+    /// Fingerprint of the slurm.key that slurmctld runs with, if we run slurmctld.
     pub slurm_key_in_use: Option<String>,
-    /// The newest slurm.conf, which the Controller's own reconcile writes; slurmctld may not have taken it in.
+    /// The newest slurm.conf, which the Controller's own reconcile writes; slurmctld may not have applied it.
     pub candidate: Option<Arc<ConfigMap>>,
     pub live: Live,
 }
 
-/// The children as they are.
+/// The existing children.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
     pub config: Option<Arc<ConfigMap>>,
@@ -41,7 +41,7 @@ pub struct Live {
     pub pods: Vec<Arc<Pod>>,
 }
 
-/// Of the Service, the Deployment and the others.
+/// Returns the key of the Service, the Deployment and the other children.
 pub fn name(restapi: &RestApi) -> Key {
     Key::new(restapi.namespace().unwrap_or_default(), restapi.restapi_name())
 }

@@ -1,4 +1,4 @@
-//! What a person sees of a RestApi. Pure.
+//! Computes the status of a RestApi. Pure.
 
 use jiff::Timestamp;
 use keelson_api::{RestApiStatus, status::Endpoint, well_known::app};

@@ -1,4 +1,4 @@
-//! From a RestApi as a user writes it to the objects and the status, without a cluster.
+//! Tests from the RestApi that a user writes to the objects and the status, without a cluster.
 #![allow(
     clippy::needless_pass_by_value,
     reason = "json! literals read better unborrowed"
@@ -116,7 +116,7 @@ fn config(text: &str, name: Option<&str>) -> Arc<ConfigMap> {
     Arc::new(serde_json::from_value(config).unwrap())
 }
 
-/// What slurmrestd gets when `new` is the newest configuration and slurmctld says this.
+/// Returns what slurmrestd gets when `new` is the newest configuration and the Controller has this status.
 fn served(name: Option<&str>, in_use: Option<&str>, status: Value) -> String {
     let mut observed = observed(json!({}), json!({}));
     let mut controller = observed.controller.as_deref().cloned().unwrap();

@@ -1,4 +1,4 @@
-//! Turns what was observed into input that can be built from, or says what is missing.
+//! Turns the observed state into input for the build, or reports what is missing.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use keelson_api::{
 use kube::ResourceExt;
 
 use super::observe::Observed;
-use crate::{fingerprints::Fingerprints, problem::Problem, secrets, workload::deployment_template};
+use crate::{fingerprints::Fingerprints, keys, problem::Problem, workload::deployment_template};
 
-/// What the children are built from.
+/// Validated input of the build.
 #[derive(Debug, Clone)]
 pub struct Validated {
     pub controller: Arc<Controller>,
     pub slurm_key: SecretKeySelector,
     pub slurm_key_hash: String,
-    /// slurm.conf for slurmrestd, which dies of one that slurmctld refused.
+    /// slurm.conf for slurmrestd, which terminates on one that slurmctld refused.
     pub slurm_conf: String,
     pub accounting: bool,
 }
@@ -38,17 +38,12 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     let controller = controller
         .clone()
         .ok_or_else(|| Problem::no_controller(controller_name))?;
-    let reference = controller.spec.slurm_key_ref.clone().ok_or_else(|| {
-        Problem::missing(format!(
-            "Controller {controller_name} has no slurmKeyRef, without which slurmrestd cannot reach slurmctld"
-        ))
-    })?;
-    let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &reference)?;
+    let (reference, slurm_key_hash) = keys::of_controller(&controller, slurm_key.as_deref())?;
     let names = Fingerprints::new(hash_key.as_ref(), deployment_template(live.deployment.as_deref()))?;
     let slurm_key_hash = names.follow(file::SLURM_KEY, slurm_key_hash, slurm_key_in_use.as_ref());
     let candidate = candidate.as_deref().ok_or_else(|| {
         Problem::missing(format!(
-            "the configuration of Controller {controller_name} is not made yet"
+            "waiting for the configuration of Controller {controller_name}"
         ))
     })?;
     let in_use = live
@@ -61,7 +56,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         .cloned()
         .ok_or_else(|| {
             Problem::missing(format!(
-                "the configuration of Controller {controller_name} has no {}; delete its ConfigMap {} to have it made anew",
+                "the configuration of Controller {controller_name} has no {}; delete its ConfigMap {} to recreate it",
                 file::SLURM_CONF,
                 controller.config_name()
             ))
@@ -79,8 +74,8 @@ fn slurm_conf(config: &ConfigMap) -> Option<&String> {
     config.data.as_ref()?.get(file::SLURM_CONF)
 }
 
-/// Whether slurmctld runs with this configuration, as far as anybody can tell: one that runs elsewhere has no say in it, and
-/// images of other makers do not tell.
+/// Reports whether slurmctld runs with this configuration. An external slurmctld and images of other makers do not
+/// report it and count as running with it.
 fn is_accepted(controller: &Controller, candidate: &ConfigMap) -> bool {
     let Some(name) = candidate.annotations().get(annotation::CONFIG_NAME) else {
         return true;

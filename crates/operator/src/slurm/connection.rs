@@ -1,4 +1,4 @@
-//! One Slurm cluster by way of its slurmrestd.
+//! Connection to one Slurm cluster through its slurmrestd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use super::{
     mirror::Mirror,
 };
 
-/// A client that speaks the controllers' words.
+/// Implements [`Control`] with a slurmrestd client.
 #[derive(Clone)]
 pub struct Connection {
     pub client: Client,
@@ -65,7 +65,7 @@ impl Control for Connection {
                 },
             };
             let answer = self.client.update_nodes(&list, &update).await;
-            // Whatever the answer: some of it may have been carried out, unless nothing was sent.
+            // Whatever the answer: part of the change may have been applied, unless nothing was sent.
             if !matches!(answer, Err(slurm_rest::Error::Unsupported { .. })) {
                 self.mirror.wrote(nodes);
             }
@@ -81,16 +81,20 @@ impl Control for Connection {
         &'a self,
         names: &'a [NodeName],
     ) -> BoxFuture<'a, Result<BTreeMap<NodeName, SlurmNode>, Error>> {
-        /// Beyond this the whole list costs slurmctld less.
+        /// Beyond this number the whole list costs slurmctld less.
         const ONE_BY_ONE: usize = 32;
         async move {
             if names.len() > ONE_BY_ONE {
                 let asked = self.clock.now();
-                // If nothing has changed since the mirror's list, Slurm says that in an instant.
-                let (known, since) = self.mirror.last_list();
+                // If nothing has changed since the mirror's list, Slurm says so in an instant.
+                let (known, since) = {
+                    // Not kept during the call: the mirror would have to copy it for its next change.
+                    let (known, since) = self.mirror.last_list();
+                    (still(&known, names, asked), since)
+                };
                 let all = match self.client.nodes(since).await.map_err(translate)? {
                     Fetched::Changed(all) => all.items,
-                    Fetched::Unchanged => return Ok(still(&known, names, asked)),
+                    Fetched::Unchanged => return Ok(known),
                 };
                 let wanted: BTreeSet<&str> = names.iter().map(|name| name.0.as_str()).collect();
                 let found = all.iter().filter(|node| wanted.contains(&*node.name));
@@ -124,7 +128,7 @@ impl Control for Connection {
 
     fn requeue<'a>(&'a self, addresses: &'a [String]) -> BoxFuture<'a, Result<(), Error>> {
         async move {
-            // Slurm would start a job again that has ended since it was listed.
+            // Otherwise Slurm would restart a job that has ended since it was listed.
             let how = Requeue {
                 incomplete_only: true,
                 ..Requeue::default()
@@ -136,7 +140,7 @@ impl Control for Connection {
                     }
                     Ok(())
                 }
-                // Before v0.0.45 there is no call for it.
+                // Before v0.0.45 there is no such call.
                 Err(error @ slurm_rest::Error::Unsupported { .. }) => {
                     for address in addresses {
                         self.jobs.note_refusal(address, error.to_string());
@@ -163,23 +167,31 @@ impl Control for Connection {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<(), Error>> {
+    fn delete<'a>(&'a self, names: &'a [NodeName]) -> BoxFuture<'a, Result<(), Error>> {
         async move {
-            let list =
-                Hostlist::from_names([name.0.as_str()]).map_err(|error| Error::Refused(error.to_string()))?;
-            let answer = self.client.delete_nodes(&list).await;
-            self.mirror.wrote(std::slice::from_ref(name));
-            match answer {
+            let list = Hostlist::from_names(names.iter().map(|name| name.0.as_str()))
+                .map_err(|error| Error::Refused(error.to_string()))?;
+            // Until the answer is there, a reading may show that the node is gone.
+            self.mirror.deleting(names);
+            let answer = match self.client.delete_nodes(&list).await {
                 Ok(()) => Ok(()),
-                Err(error) if error.is_not_found() => Ok(()),
+                // For several nodes slurmctld combines the return codes: a busy one (2016) looks like an unknown one
+                // (2018) if another one is unknown.
+                Err(error) if error.is_not_found() && names.len() == 1 => Ok(()),
                 Err(error) => Err(translate(error)),
+            };
+            match &answer {
+                // Some may have been deleted; the others are there.
+                Err(Error::Refused(_) | Error::Unsupported(_)) => self.mirror.wrote(names),
+                Ok(()) | Err(Error::Unreachable(_)) => self.mirror.deleted(names),
             }
+            answer
         }
         .boxed()
     }
 }
 
-/// These of what is known, all of which Slurm confirmed when it was asked at this instant.
+/// Returns the named nodes from `known`, as Slurm may confirm them in the answer to a request sent at `asked`.
 fn still(
     known: &BTreeMap<NodeName, SlurmNode>,
     names: &[NodeName],
@@ -197,7 +209,7 @@ fn still(
         .collect()
 }
 
-/// Slurm calls it an invalid transition to bring back what is back already.
+/// Slurm calls it an invalid transition to resume a node that is in service already.
 fn is_already_so(change: &Change, error: &slurm_rest::Error) -> bool {
     const INVALID_TRANSITION: i64 = 2180;
     let back = matches!(change, Change::Undrain | Change::Resume);
@@ -211,9 +223,11 @@ fn is_already_so(change: &Change, error: &slurm_rest::Error) -> bool {
 
 fn translate(error: slurm_rest::Error) -> Error {
     match error {
-        slurm_rest::Error::Refused { .. } | slurm_rest::Error::NotFound { .. } => {
-            Error::Refused(error.to_string())
+        slurm_rest::Error::Refused { complaints } => {
+            let words: Vec<String> = complaints.iter().map(ToString::to_string).collect();
+            Error::Refused(words.join("; "))
         }
+        slurm_rest::Error::NotFound { .. } => Error::Refused(error.to_string()),
         slurm_rest::Error::Unsupported { .. } => Error::Unsupported(error.to_string()),
         other => Error::Unreachable(other.to_string()),
     }

@@ -1,4 +1,4 @@
-//! What may be asked of a Slurm cluster. The NodeSet's doing side knows no more of Slurm than this.
+//! The operations on a Slurm cluster. The act step of NodeSets uses nothing else of Slurm.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::facts::{NodeName, SlurmNode};
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// Slurm understood and said no; asking again at once does not help.
+    /// Slurm understood and refused; retrying at once does not help.
     #[error("Slurm refused: {0}")]
     Refused(String),
-    /// The version of the API that both sides speak has no word for it.
+    /// The API version that both sides support lacks the operation.
     #[error("{0}")]
     Unsupported(String),
-    /// No answer, or none that could be understood.
+    /// No response, or none that could be understood.
     #[error("no answer from Slurm: {0}")]
     Unreachable(String),
 }
@@ -44,12 +44,12 @@ pub trait Control: Send + Sync {
         &'a self,
         names: &'a [NodeName],
     ) -> BoxFuture<'a, Result<BTreeMap<NodeName, SlurmNode>, Error>>;
-    /// Reads one node now; `None` when Slurm says that there is none of that name.
+    /// Reads one node now; `None` if Slurm has no node of that name.
     fn node<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<Option<SlurmNode>, Error>>;
-    /// Puts jobs back into the queue. What Slurm does not requeue goes on running; the next reading of it says why.
+    /// Requeues jobs. Those that Slurm does not requeue keep running; the next reading of the jobs says why.
     fn requeue<'a>(&'a self, addresses: &'a [String]) -> BoxFuture<'a, Result<(), Error>>;
-    /// Ends jobs.
     fn cancel<'a>(&'a self, addresses: &'a [String]) -> BoxFuture<'a, Result<(), Error>>;
-    /// Removes a node's record. Slurm refuses while a job runs there.
-    fn delete<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<(), Error>>;
+    /// Removes the records of nodes in one call. Slurm refuses those with running jobs and may have removed the others
+    /// then, so a refusal of several says nothing about any of them.
+    fn delete<'a>(&'a self, names: &'a [NodeName]) -> BoxFuture<'a, Result<(), Error>>;
 }

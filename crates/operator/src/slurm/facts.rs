@@ -1,4 +1,4 @@
-//! What is kept of a Slurm node: the few facts that somebody reads.
+//! The parts of a Slurm node that the operator reads.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -24,33 +24,33 @@ impl From<&str> for NodeName {
     }
 }
 
-/// slurmctld's own reasons for a node whose slurmd did not answer for long, or came back on a machine that had just started.
+/// slurmctld's own reasons for a node whose slurmd did not answer for long, or came back on a rebooted machine.
 const GIVEN_UP: [&str; 2] = ["Not responding", "Node unexpectedly rebooted"];
 
-/// One node as Slurm last told.
+/// One node as Slurm last reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmNode {
     pub state: NodeState,
-    /// CPUs that jobs hold.
+    /// CPUs allocated to jobs.
     pub allocated: u32,
     pub reason: String,
     /// Address by which slurmctld reaches it.
     pub address: String,
     pub topology: String,
-    /// The reservation that holds it now.
+    /// The reservation that it is in now.
     pub reservation: String,
-    /// Sorted, as are those in force.
+    /// Sorted, like the active ones.
     pub features: Vec<String>,
     pub active_features: Vec<String>,
-    /// When the slurmd that serves it started; nothing while none has registered with the slurmctld that runs now.
+    /// When the current slurmd started; `None` until one has registered with the running slurmctld.
     pub registered: Option<Timestamp>,
-    /// When the request was sent whose answer this is.
+    /// When the request for this reading was sent.
     pub read_at: Timestamp,
-    /// We changed the node after that request was sent: what it says may be over.
+    /// Whether we changed the node after that request was sent, so that this reading may be outdated.
     pub outdated: bool,
-    /// What jobs do with it, where that was read after this reading of the node.
+    /// What jobs do with it, if that was read after this reading of the node.
     pub work: Option<Work>,
-    /// What its slurmd registered with: whose worker it is.
+    /// The `extra` text that its slurmd registered with; it says whose worker it is.
     pub extra: Arc<str>,
 }
 
@@ -73,41 +73,41 @@ impl SlurmNode {
         }
     }
 
-    /// Something runs there, is being cleaned up, or may be: what Slurm does not say counts as yes.
+    /// Reports whether something runs there, is being cleaned up, or may be: missing information counts as yes.
     pub fn busy(&self) -> bool {
-        // The list of jobs is asked for when a decision needs it, so it may know more than the older list of nodes.
+        // The list of jobs is read when a decision needs it, so it may be newer than the list of nodes.
         let held = self.work.as_ref().is_some_and(|work| !work.jobs.is_empty());
         self.state.is_busy() || self.allocated > 0 || held
     }
 
-    /// Takes no new jobs.
+    /// Reports whether the node takes no new jobs.
     pub fn draining(&self) -> bool {
-        // The Controller's drain of the whole cluster is taken back at any time, so it counts for nobody else.
+        // The Controller may undo its drain of the whole cluster at any time, so that does not count here.
         let passing = self.reason == QUIESCE_REASON;
         self.state.has(NodeFlag::Drain) && !self.state.has(NodeFlag::Undrain) && !passing
     }
 
-    /// Takes no new jobs and has none, as far as the node itself tells: a suspended job may hold it unseen.
+    /// Reports whether the node takes no new jobs and has none, as far as the node itself says: a suspended job may
+    /// hold it unseen.
     pub fn drained(&self) -> bool {
         self.draining() && !self.busy()
     }
 
-    /// Takes no new jobs and has none, by the node and by a list of jobs that is newer.
+    /// Reports whether the node takes no new jobs and has none, by the node and by a newer list of jobs.
     pub fn proven_drained(&self) -> bool {
         self.drained() && !self.outdated && self.work.is_some()
     }
 
-    /// Could run a job now.
+    /// Reports whether it could run a job now.
     pub fn usable(&self) -> bool {
         self.state.is_available()
     }
 
-    /// Whether it is in this maintenance window now.
     pub fn is_maintained_in(&self, reservation: &str) -> bool {
         self.state.has(NodeFlag::Maintenance) && self.reservation == reservation
     }
 
-    /// What keeps it from running jobs besides a drain, in Slurm's word. Nothing before it has registered.
+    /// Returns what keeps a node from running jobs besides a drain, in Slurm's terms. `None` before it registers.
     pub fn out_of_service(&self) -> Option<&'static str> {
         let flags = [
             (NodeFlag::InvalidReg, "INVALID_REG"),
@@ -123,17 +123,17 @@ impl SlurmNode {
         self.state.base == NodeBase::Down
     }
 
-    /// When the last job on it ends, where that is known.
+    /// Returns when the last job on it ends, if that is known.
     pub fn busy_until(&self) -> Option<Timestamp> {
         self.work.as_ref().and_then(|work| work.until)
     }
 
-    /// Whether slurmctld itself took it out of service because its slurmd was silent, and nobody said anything else since.
+    /// Reports whether slurmctld itself set the node down because its slurmd was silent, and no one changed the reason.
     pub fn was_silent(&self) -> bool {
         GIVEN_UP.contains(&self.reason.as_str())
     }
 
-    /// Whether its slurmd is or was a worker of this NodeSet, or of one of the same name that was there before it.
+    /// Reports whether its slurmd is or was a worker of this NodeSet, or of an earlier one of the same name.
     pub fn is_of(&self, namespace: &str, name: &str, uid: &str) -> bool {
         let part = |key: &str| self.extra.split(',').find_map(|part| part.strip_prefix(key));
         let Some((set, its_uid)) = part("nodeset=").and_then(|nodeset| nodeset.split_once('/')) else {
@@ -145,7 +145,7 @@ impl SlurmNode {
         !its_uid.is_empty() && (its_uid == uid || (here && set == name))
     }
 
-    /// Whether the operator set the reason: only then may it be undone.
+    /// Reports whether the operator set the reason; it must not undo anyone else's.
     pub fn reason_is_ours(&self) -> bool {
         self.reason.starts_with(REASON_PREFIX)
     }
@@ -162,10 +162,10 @@ fn sorted(words: &Words) -> Vec<String> {
     sorted
 }
 
-/// What is known of one Slurm cluster.
+/// State of one Slurm cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slurm {
-    /// Nobody to ask, or no answer. Nothing that could end a job may be done.
+    /// No connection, or no answer. Nothing that could end a job may be done.
     Unknown { why: String },
     Known {
         nodes: BTreeMap<NodeName, SlurmNode>,
@@ -173,10 +173,10 @@ pub enum Slurm {
     },
 }
 
-/// What is known of the jobs of one Slurm cluster.
+/// State of the jobs of one Slurm cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobReading {
-    /// No decision needed it.
+    /// Not read: no decision needed the jobs.
     NotAsked,
     /// Nothing that could end a job may be done.
     Failed {
@@ -186,7 +186,7 @@ pub enum JobReading {
 }
 
 impl Slurm {
-    /// Adds what jobs do with the nodes. A list that is older than what was read of a node proves nothing about it.
+    /// Adds what jobs do with the nodes. A list that is older than a node's reading proves nothing about that node.
     #[must_use]
     pub fn with_jobs(self, jobs: JobReading) -> Self {
         let Self::Known { mut nodes, .. } = self else {
@@ -200,7 +200,7 @@ impl Slurm {
         Self::Known { nodes, jobs }
     }
 
-    /// Whether the list of jobs was read after this instant and says that nobody holds the node.
+    /// Reports whether the list of jobs was read after this instant and contains no job that holds the node.
     pub fn nobody_holds(&self, name: &NodeName, since: Timestamp) -> bool {
         match self {
             Self::Known {

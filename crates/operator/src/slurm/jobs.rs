@@ -1,101 +1,142 @@
-//! What jobs do with each node: read only while a decision needs it, because a list of all jobs is dear.
+//! Jobs per node. They are read only when a decision needs them, because a list of all jobs is expensive.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
+use keelson_runtime::Clock;
 use slurm_rest::{
-    Client, Fetched, NoVal,
+    Client, Fetched, Listing, NoVal,
     job::{Job, JobBase},
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 
 use super::facts::NodeName;
 
-/// What jobs do with one node.
+/// Jobs that concern one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Work {
     /// Jobs that hold it.
     pub jobs: Vec<HeldBy>,
     /// When the last of them ends by its time limit; `None` when one has no limit.
     pub until: Option<Timestamp>,
-    /// Pending jobs that insist on it.
+    /// Pending jobs that require it.
     pub wanted_by: Vec<u64>,
 }
 
 /// A job that holds a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeldBy {
-    /// What Slurm calls exactly this job, or this task of an array.
+    /// Slurm's identifier of exactly this job, or of this task of an array.
     pub address: String,
-    /// What a requeue is asked for by, where Slurm can start the job again.
+    /// Identifier for a requeue, if Slurm can requeue the job.
     pub requeue: Option<String>,
-    /// It has ended or was requeued, and the node is being cleaned up after it.
+    /// Whether it has ended or was requeued, and the node is being cleaned up after it.
     pub completing: bool,
-    /// Why Slurm did not requeue it when it was last asked to.
+    /// Why Slurm refused the last request to requeue it.
     pub refused: Option<String>,
-    /// Whose it is; empty where Slurm does not say.
+    /// The job's user; empty if Slurm does not say.
     pub user: Arc<str>,
     /// When it ends by its time limit, if it has one.
     pub until: Option<Timestamp>,
 }
 
-/// The list of jobs by the nodes that they hold or insist on; a node without an entry has no work.
+/// Jobs by the nodes that they hold or require; a node without an entry has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobList {
-    /// When the request was sent whose answer this is.
+    /// When the request for this list was sent.
     pub read_at: Timestamp,
     pub by_node: Arc<BTreeMap<NodeName, Work>>,
 }
 
-/// The last list, and what was asked of jobs.
+/// The last list of jobs, and the refused requeues.
 #[derive(Debug, Default)]
 pub struct Jobs {
     last: Mutex<Last>,
-    /// Jobs that Slurm did not requeue, with its words. They are not asked for again: what stands against it stays.
+    /// Until when lists should rest.
+    rested: parking_lot::Mutex<Option<Instant>>,
+    /// Jobs that Slurm refused to requeue, with its reason. They are not requeued again: the reason does not go away.
     refused: parking_lot::Mutex<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Default)]
 struct Last {
-    /// The instant to ask for changes since.
+    /// Time of the last update; the next request asks for changes since then.
     since: Option<Timestamp>,
     by_node: Arc<BTreeMap<NodeName, Work>>,
+    /// When the last request that was answered was sent, by both clocks.
+    requested: Option<(Instant, Timestamp)>,
 }
+
+/// Limit of the pause after a list: decisions wait for the next one.
+const LONGEST_REST: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot read the list of jobs")]
+    #[error("failed to list jobs")]
     Call(#[source] slurm_rest::Error),
-    /// Whom such a job holds up is unknown, so the list proves nothing about anybody.
-    #[error("job {job} has a list of nodes that cannot be read: {list:?}")]
+    /// It is unknown which nodes such a job holds, so the list proves nothing about any node.
+    #[error("job {job} has an unparsable node list: {list:?}")]
     Nodes { job: u64, list: String },
 }
 
+/// The calls that lists of jobs need.
+pub trait Reads: Sync {
+    fn jobs(
+        &self,
+        since: Option<Timestamp>,
+    ) -> impl Future<Output = Result<Fetched<Listing<Job>>, slurm_rest::Error>> + Send;
+}
+
+impl Reads for Client {
+    async fn jobs(&self, since: Option<Timestamp>) -> Result<Fetched<Listing<Job>>, slurm_rest::Error> {
+        Self::jobs(self, since).await
+    }
+}
+
 impl Jobs {
-    /// The work as of now.
-    pub async fn read(&self, client: &Client, now: Timestamp) -> Result<JobList, Error> {
+    /// Returns the jobs as of now. Callers that wait for each other share the next list: its request is sent after they
+    /// called, so it proves as much as one of their own.
+    pub async fn read(&self, client: &impl Reads, clock: &Clock) -> Result<JobList, Error> {
+        let called = Instant::now();
         let mut last = self.last.lock().await;
-        match client.jobs(last.since).await.map_err(Error::Call)? {
-            Fetched::Unchanged => {}
-            Fetched::Changed(answer) => {
-                *last = Last {
-                    by_node: Arc::new(by_node(&answer.items)?),
-                    since: answer.last_update,
-                };
-            }
-        }
+        let read_at = match last.requested {
+            Some((requested, read_at)) if requested > called => read_at,
+            Some(_) | None => self.update(&mut last, client, clock).await?,
+        };
         Ok(JobList {
-            read_at: now,
+            read_at,
             by_node: self.with_refusals(&last.by_node),
         })
     }
 
-    /// Notes that Slurm did not requeue this job.
+    /// Returns when the request was sent.
+    async fn update(&self, last: &mut Last, client: &impl Reads, clock: &Clock) -> Result<Timestamp, Error> {
+        let (read_at, started) = (clock.now(), Instant::now());
+        if let Fetched::Changed(answer) = client.jobs(last.since).await.map_err(Error::Call)? {
+            last.by_node = Arc::new(by_node(&answer.items)?);
+            last.since = answer.last_update;
+            let rest = started.elapsed().min(LONGEST_REST);
+            *self.rested.lock() = Some(Instant::now() + rest);
+        }
+        last.requested = Some((started, read_at));
+        Ok(read_at)
+    }
+
+    /// Returns how much longer lists should rest: as long as the last one took. Nobody waits for this in a reconcile,
+    /// where an older list would prove nothing and other objects would wait too. It is for who requests the next one.
+    pub fn rest(&self) -> Duration {
+        let rested = *self.rested.lock();
+        rested.map_or(Duration::ZERO, |rested| {
+            rested.saturating_duration_since(Instant::now())
+        })
+    }
+
+    /// Notes that Slurm refused to requeue this job.
     pub fn note_refusal(&self, address: &str, why: String) {
         self.refused.lock().insert(address.to_owned(), why);
     }
 
-    /// Adds what was refused, and forgets what was refused to jobs that hold no node any more.
+    /// Adds the refusals, and forgets those of jobs that hold no node any more.
     fn with_refusals(&self, by_node: &Arc<BTreeMap<NodeName, Work>>) -> Arc<BTreeMap<NodeName, Work>> {
         let mut refused = self.refused.lock();
         if refused.is_empty() {
@@ -138,7 +179,7 @@ pub(crate) fn by_node(jobs: &[Job]) -> Result<BTreeMap<NodeName, Work>, Error> {
                 });
             }
         }
-        // A job that was requeued a moment ago still holds its nodes and insists on them again.
+        // A job that was just requeued still holds its nodes and requires them again.
         if matches!(job.state, JobBase::Pending | JobBase::Unknown) {
             for name in names(job.id, &job.required_nodes)? {
                 nodes.entry(name).or_default().wanted_by.push(job.id);
@@ -148,14 +189,14 @@ pub(crate) fn by_node(jobs: &[Job]) -> Result<BTreeMap<NodeName, Work>, Error> {
     Ok(nodes)
 }
 
-/// A job without a limit ends after a year, as Slurm tells it; that is no end to wait for.
+/// Slurm reports that a job without a limit ends after a year; that does not count as an end.
 const NO_END: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 fn end(job: &Job) -> Option<Timestamp> {
     end_of(job.time_limit, job.start_time, job.end_time)
 }
 
-/// `told` is the end that Slurm tells, for a job whose limit it does not.
+/// `told` is the end that Slurm reports, for a job whose limit it does not report.
 fn end_of(limit: NoVal, start: Option<Timestamp>, told: Option<Timestamp>) -> Option<Timestamp> {
     let end = match limit {
         NoVal::Infinite => None,
@@ -199,6 +240,85 @@ mod tests {
         assert_eq!(end_of(limit, start, told.map(at)), expected.map(at));
     }
 
+    /// A Slurm whose lists of jobs take a while. Each has one job more; after `lists`, nothing changes.
+    struct Slow {
+        takes: Duration,
+        lists: usize,
+        calls: parking_lot::Mutex<usize>,
+    }
+
+    impl Reads for Slow {
+        async fn jobs(&self, _: Option<Timestamp>) -> Result<Fetched<Listing<Job>>, slurm_rest::Error> {
+            let call = {
+                let mut calls = self.calls.lock();
+                *calls += 1;
+                *calls
+            };
+            if call > self.lists {
+                return Ok(Fetched::Unchanged);
+            }
+            tokio::time::sleep(self.takes).await;
+            let running =
+                |id: usize| serde_json::json!({ "job_id": id, "nodes": "w-0", "job_state": ["RUNNING"] });
+            let list = serde_json::json!({ "jobs": (1..=call).map(running).collect::<Vec<_>>() });
+            Ok(Fetched::Changed(
+                slurm_rest::job::decode_jobs(list.to_string().as_bytes()).unwrap(),
+            ))
+        }
+    }
+
+    fn slow(takes: Duration, lists: usize) -> Slow {
+        Slow {
+            takes,
+            lists,
+            calls: parking_lot::Mutex::default(),
+        }
+    }
+
+    fn clock() -> Clock {
+        Clock::fixed(Timestamp::UNIX_EPOCH)
+    }
+
+    fn held(list: &JobList) -> usize {
+        list.by_node[&"w-0".into()].jobs.len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_read_at_once_and_says_how_long_the_next_should_rest() {
+        let seconds = Duration::from_secs;
+        for (takes, rest) in [(seconds(1), seconds(1)), (seconds(5), LONGEST_REST)] {
+            let (jobs, slurm) = (Jobs::default(), slow(takes, 2));
+            assert_eq!(jobs.rest(), Duration::ZERO);
+            let started = Instant::now();
+            for more in 1..=2 {
+                assert_eq!(held(&jobs.read(&slurm, &clock()).await.unwrap()), more);
+                assert_eq!(jobs.rest(), rest);
+            }
+            assert_eq!(started.elapsed(), takes * 2, "a reconcile must not wait");
+            tokio::time::advance(rest / 2).await;
+            // An answer without changes costs nothing.
+            assert_eq!(held(&jobs.read(&slurm, &clock()).await.unwrap()), 2);
+            assert_eq!(jobs.rest(), rest / 2);
+            tokio::time::advance(rest).await;
+            assert_eq!(jobs.rest(), Duration::ZERO);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_share_a_list_that_was_requested_after_they_called() {
+        let (jobs, slurm) = (Jobs::default(), slow(Duration::from_secs(1), 9));
+        let later = |millis| {
+            let (jobs, slurm) = (&jobs, &slurm);
+            async move {
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                held(&jobs.read(slurm, &clock()).await.unwrap())
+            }
+        };
+        // The first list was requested before the second caller called.
+        let found = tokio::join!(later(0), later(100), later(200), later(1_500));
+        assert_eq!(found, (1, 2, 2, 3));
+    }
+
     fn jobs(list: &serde_json::Value) -> Vec<Job> {
         slurm_rest::job::decode_jobs(list.to_string().as_bytes())
             .unwrap()
@@ -237,10 +357,7 @@ mod tests {
         let list =
             serde_json::json!({ "jobs": [{ "job_id": 7, "nodes": "w-[0-", "job_state": ["RUNNING"] }] });
         let error = by_node(&jobs(&list)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            r#"job 7 has a list of nodes that cannot be read: "w-[0-""#
-        );
+        assert_eq!(error.to_string(), r#"job 7 has an unparsable node list: "w-[0-""#);
     }
 
     #[test]

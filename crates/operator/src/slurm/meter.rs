@@ -1,4 +1,4 @@
-//! How often Slurm is asked and changed.
+//! Metrics of the requests to Slurm.
 
 use keelson_runtime::metrics::Metrics;
 use prometheus_client::{
@@ -12,7 +12,7 @@ struct Labels {
     kind: &'static str,
 }
 
-/// Shows the number of calls as `keelson_slurm_calls_total`, over all Slurm clusters.
+/// Exports the number of calls as `keelson_slurm_calls_total`, over all Slurm clusters.
 pub fn calls(metrics: &Metrics) -> OnCall {
     let calls = Family::<Labels, Counter>::default();
     metrics.register(|registry| registry.register("slurm_calls", "Requests to slurmrestd", calls.clone()));

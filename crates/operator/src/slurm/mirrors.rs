@@ -1,27 +1,31 @@
-//! One connection and one mirror per Controller that has a RestApi, started, changed and ended as those objects are.
+//! One connection and one mirror per Controller that has a RestApi, kept up to date with these objects.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Service;
 use keelson_api::{Controller, RestApi};
-use keelson_runtime::{Clock, Key, ReconcileError, Requeue, Retry, apply::Writer, contents, run::chain};
+use keelson_runtime::{Clock, Key, Requeue, apply::Writer, contents, run::chain};
 use kube::ResourceExt;
 use parking_lot::{Mutex, RwLock};
 use secrecy::SecretSlice;
 use slurm_rest::{Client, Credentials, OnCall, Options, token::Signer};
+use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
 use super::{
     connection::Connection,
     control::Control,
-    facts::{JobReading, Slurm},
+    facts::{JobReading, NodeName, Slurm},
     mirror::Mirror,
+    registrations,
 };
-use crate::{anchor, caches::CONTROLLER, context::Context, problem::Problem, secrets};
+use crate::{anchor, caches::CONTROLLER, context::Context, error::Error, problem::Problem, secrets};
 
-/// Who we are to Slurm.
+/// Why nothing is known about a cluster before its connection is set up.
+pub const NOT_CONNECTED: &str = "not connected to slurmrestd yet";
+/// The Slurm user of the operator.
 const USER: &str = "slurm";
 const TOKEN_LIFETIME: SignedDuration = SignedDuration::from_mins(15);
 
@@ -31,11 +35,11 @@ struct Entry {
     connection: Connection,
     mirror: Arc<Mirror>,
     stop: CancellationToken,
-    /// When slurmctld was last asked to register with slurmdbd, or first could have been.
+    /// When slurmctld was last asked to register with slurmdbd, or could first have been asked.
     registers: Mutex<Option<Timestamp>>,
 }
 
-/// The Slurm clusters that can be asked, by the Controller that stands for each.
+/// The connected Slurm clusters, by Controller.
 pub struct Mirrors {
     entries: RwLock<HashMap<Key, Entry>>,
     /// Why a Controller has no entry.
@@ -54,28 +58,6 @@ impl std::fmt::Debug for Mirrors {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("cannot read the JWT key")]
-    Key(#[from] contents::Error),
-    #[error("cannot make a client for {endpoint}")]
-    Client {
-        endpoint: String,
-        #[source]
-        source: slurm_rest::Error,
-    },
-}
-
-impl ReconcileError for Error {
-    fn reason(&self) -> &'static str {
-        "SlurmConnectionFailed"
-    }
-
-    fn retry(&self) -> Retry {
-        Retry::Backoff
-    }
-}
-
 impl Mirrors {
     pub fn new(clock: Clock, on_call: OnCall, tasks: TaskTracker, stop: CancellationToken) -> Self {
         Self {
@@ -88,7 +70,7 @@ impl Mirrors {
         }
     }
 
-    /// What is known of the cluster of this Controller.
+    /// Returns the cached state of this Controller's cluster.
     pub fn slurm(&self, controller: &Key) -> Slurm {
         if let Some(mirror) = self
             .entries
@@ -100,11 +82,19 @@ impl Mirrors {
         }
         let why = self.missing.read().get(controller).cloned();
         Slurm::Unknown {
-            why: why.unwrap_or_else(|| "there is no connection to Slurm yet".to_owned()),
+            why: why.unwrap_or_else(|| NOT_CONNECTED.to_owned()),
         }
     }
 
-    /// What jobs do with the nodes, asked now.
+    /// Keeps the state of these nodes current to a second, because decisions about this NodeSet wait for them. They
+    /// replace those that it named before.
+    pub fn wait_for(&self, controller: &Key, nodeset: &Key, nodes: impl IntoIterator<Item = NodeName>) {
+        if let Some(entry) = self.entries.read().get(controller) {
+            entry.mirror.wait_for(nodeset, nodes);
+        }
+    }
+
+    /// Reads the jobs of this Controller's cluster now.
     pub async fn jobs(&self, controller: &Key) -> JobReading {
         let connection = self
             .entries
@@ -114,14 +104,21 @@ impl Mirrors {
         let Some(connection) = connection else {
             return JobReading::NotAsked;
         };
-        let now = self.clock.now();
-        match connection.jobs.read(&connection.client, now).await {
+        match connection.jobs.read(&connection.client, &self.clock).await {
             Ok(list) => JobReading::Read(list),
             Err(error) => JobReading::Failed { why: chain(&error) },
         }
     }
 
-    /// Whom to ask what is kept nowhere.
+    /// Returns how much longer the list of this cluster's jobs should rest.
+    pub fn jobs_rest(&self, controller: &Key) -> Duration {
+        let entries = self.entries.read();
+        entries
+            .get(controller)
+            .map_or(Duration::ZERO, |entry| entry.connection.jobs.rest())
+    }
+
+    /// Returns the client for queries that are not cached.
     pub fn client(&self, controller: &Key) -> Option<Client> {
         self.entries
             .read()
@@ -129,7 +126,8 @@ impl Mirrors {
             .map(|entry| entry.connection.client.clone())
     }
 
-    /// Whom to ask to register with slurmdbd, at most once in this time and not at once: slurmctld may be about to.
+    /// Returns a client to ask slurmctld to register with slurmdbd, at most once per `between` and not at once:
+    /// slurmctld may be about to register by itself.
     pub fn registers(&self, controller: &Key, now: Timestamp, between: SignedDuration) -> Option<Client> {
         let entries = self.entries.read();
         let entry = entries.get(controller)?;
@@ -141,14 +139,14 @@ impl Mirrors {
         due.then(|| entry.connection.client.clone())
     }
 
-    /// Whether a node's place in the topology can be changed, as far as is known.
+    /// Reports whether a node's place in the topology can be changed, as far as that is known.
     pub fn places_nodes(&self, controller: &Key) -> bool {
         let entries = self.entries.read();
         let entry = entries.get(controller);
         entry.is_none_or(|entry| entry.connection.client.places_nodes())
     }
 
-    /// Whom to ask for changes.
+    /// Returns the handle for changing this Controller's cluster.
     pub fn control(&self, controller: &Key) -> Option<Arc<dyn Control>> {
         self.entries
             .read()
@@ -177,7 +175,7 @@ pub async fn reconcile(context: Arc<Context>, _writer: Writer, key: Key) -> Resu
         mirrors.end(&key, None);
         return Ok(Requeue::OnChange);
     };
-    match wanted(&context, &controller).await? {
+    match wanted(&context, &controller).await.map_err(Error::JwtKey)? {
         Ok((endpoint, jwt_key)) => connect(&context, &key, endpoint, jwt_key)?,
         Err(problem) => {
             let had = mirrors.entries.read().contains_key(&key);
@@ -228,7 +226,7 @@ async fn wanted(
         .map_err(|_| Problem::invalid(format!("{url} is not an address"))))
 }
 
-/// Whether a token may be sent to this Service: it must be there, be the RestApi's, and lead to pods.
+/// Checks that a token may be sent to this Service: it must exist, belong to the RestApi, and lead to pods.
 fn leads_to(service: Option<&Service>, restapi: &RestApi) -> Result<(), Problem> {
     let name = restapi.restapi_name();
     let Some(service) = service else {
@@ -236,7 +234,7 @@ fn leads_to(service: Option<&Service>, restapi: &RestApi) -> Result<(), Problem>
     };
     let owned = service.owner_references().iter().any(|owner| {
         let own = owner.kind == "RestApi" && owner.name == restapi.name_any();
-        // The garbage collector takes the reference to a RestApi that is deleted in the foreground away.
+        // In a foreground deletion the garbage collector removes the reference to the RestApi.
         own || (owner.kind == "ConfigMap" && owner.name == anchor::name(restapi))
     });
     if !owned {
@@ -247,13 +245,13 @@ fn leads_to(service: Option<&Service>, restapi: &RestApi) -> Result<(), Problem>
     let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
     if kind == Some("ExternalName") {
         return Err(Problem::invalid(format!(
-            "Service {name} is of type ExternalName and leads elsewhere: delete it, and it is made anew"
+            "Service {name} is of type ExternalName and leads elsewhere: delete it, and the operator creates it again"
         )));
     }
     Ok(())
 }
 
-/// The oldest counts, so that a second RestApi changes nothing.
+/// Sort key: the oldest RestApi counts, so that a second one changes nothing.
 fn age(restapi: &RestApi) -> (Option<Timestamp>, String) {
     (
         restapi.creation_timestamp().map(|time| time.0),
@@ -266,7 +264,7 @@ fn connect(context: &Context, key: &Key, endpoint: Url, jwt_key: SecretSlice<u8>
     if let Some(entry) = mirrors.entries.read().get(key)
         && entry.endpoint == endpoint
     {
-        // A changed key is taken up by the calls under way.
+        // The existing client picks up a changed key.
         entry.signer.rotate(jwt_key);
         return Ok(());
     }
@@ -284,16 +282,31 @@ fn connect(context: &Context, key: &Key, endpoint: Url, jwt_key: SecretSlice<u8>
         max_answer: context.settings.slurm_max_answer,
         ..Options::new(endpoint.clone(), Credentials::Signer(Arc::clone(&signer)))
     };
-    let client = Client::new(options).map_err(|source| Error::Client {
+    let client = Client::new(options).map_err(|source| Error::Connect {
         endpoint: endpoint.to_string(),
-        source,
+        source: Box::new(source),
     })?;
     let mirror = Arc::new(Mirror::new(clock.clone()));
     let stop = mirrors.stop.child_token();
     let (triggers, owner) = (context.triggers.clone(), key.clone());
-    let (poll, kept, end) = (client.clone(), Arc::clone(&mirror), stop.clone());
+    let changed = Arc::new(Notify::new());
+    let (poll, kept, end, news) = (
+        client.clone(),
+        Arc::clone(&mirror),
+        stop.clone(),
+        Arc::clone(&changed),
+    );
     mirrors.tasks.spawn(async move {
-        kept.keep(&poll, || triggers.slurm(&owner), end).await;
+        let on_change = || {
+            triggers.slurm(&owner);
+            news.notify_one();
+        };
+        kept.keep(&poll, on_change, end).await;
+    });
+    let (writer, seen, end) = (client.clone(), Arc::clone(&mirror), stop.clone());
+    mirrors.tasks.spawn(async move {
+        let saved = registrations::keep_saved(&writer, &seen, &changed);
+        end.run_until_cancelled(saved).await;
     });
     tracing::info!(controller = %key, %endpoint, "watching Slurm");
     let entry = Entry {

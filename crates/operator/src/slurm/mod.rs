@@ -1,5 +1,6 @@
-//! What the controllers know of Slurm and may ask of it.
+//! Connections to Slurm, its cached state, and the operations on it.
 
+pub mod awaited;
 pub mod connection;
 pub mod control;
 pub mod facts;

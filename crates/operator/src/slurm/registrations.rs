@@ -1,53 +1,60 @@
-//! Makes slurmctld write down the nodes that have registered.
+//! Makes slurmctld save nodes that have registered.
 //!
-//! slurmctld saves a new dynamic node together with the next change of any node, which may be minutes away. If its machine is
-//! lost before, it comes back without the node, and slurmd registers only when it starts. A change of a node that changes
-//! nothing makes slurmctld save all of them within seconds.
+//! slurmctld saves a new dynamic node together with the next change of any node, which may be minutes away. If
+//! slurmctld's machine is lost before that, slurmctld restarts without the node, and slurmd registers only when it
+//! starts. An update that changes nothing makes slurmctld save all nodes within seconds.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use keelson_runtime::run::chain;
 use slurm_rest::{Client, node::NodeUpdate};
-use tokio::time::Instant;
+use tokio::sync::Notify;
 
-use super::facts::{NodeName, SlurmNode};
+use super::{
+    facts::{NodeName, SlurmNode},
+    mirror::Mirror,
+};
 
-/// Workers that start together register over a while; they are written down together, too.
+/// Workers that start together register over a while, and are saved together.
 const PAUSE: Duration = Duration::from_secs(20);
 
-/// Which registrations slurmctld has written down.
-#[derive(Debug, Default)]
-pub struct Registrations {
-    written: BTreeMap<NodeName, Timestamp>,
-    asked: Option<Instant>,
+/// Makes slurmctld save new registrations, forever. `changed` is notified when the mirror has changed.
+pub async fn keep_saved(client: &Client, mirror: &Mirror, changed: &Notify) {
+    let mut saved = BTreeMap::new();
+    loop {
+        let Some((name, now)) = to_save(&saved, mirror) else {
+            changed.notified().await;
+            continue;
+        };
+        match client.update_node(&name.0, &NodeUpdate::default()).await {
+            Ok(()) => saved = now,
+            Err(error) => tracing::debug!(error = chain(&error), "failed to have slurmctld save its nodes"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
-impl Registrations {
-    /// Has them written down if there are new ones; what fails is tried again with the next look.
-    pub async fn write_down(&mut self, client: &Client, nodes: &BTreeMap<NodeName, SlurmNode>) {
-        let Some(name) = self.unwritten(registered(nodes)) else {
-            return;
-        };
-        if self.asked.is_some_and(|asked| asked.elapsed() < PAUSE) {
-            return;
-        }
-        self.asked = Some(Instant::now());
-        match client.update_node(&name.0, &NodeUpdate::default()).await {
-            Ok(()) => self.written = registered(nodes).map(|(name, at)| (name.clone(), at)).collect(),
-            Err(error) => tracing::debug!(error = chain(&error), "slurmctld was not asked to save its nodes"),
-        }
-    }
+/// Returns a node that has registered since the last save, and all registrations now. Does not keep the mirror's list,
+/// which the mirror would otherwise have to copy for its next change.
+fn to_save(
+    saved: &BTreeMap<NodeName, Timestamp>,
+    mirror: &Mirror,
+) -> Option<(NodeName, BTreeMap<NodeName, Timestamp>)> {
+    let (nodes, _) = mirror.last_list();
+    let name = unsaved(saved, registered(&nodes))?.clone();
+    let now = registered(&nodes).map(|(name, at)| (name.clone(), at));
+    Some((name, now.collect()))
+}
 
-    /// A node that has registered since.
-    fn unwritten<'a>(
-        &self,
-        mut registered: impl Iterator<Item = (&'a NodeName, Timestamp)>,
-    ) -> Option<&'a NodeName> {
-        registered
-            .find(|(name, at)| self.written.get(name) != Some(at))
-            .map(|(name, _)| name)
-    }
+/// Returns a node that has registered since the last save.
+fn unsaved<'a>(
+    saved: &BTreeMap<NodeName, Timestamp>,
+    mut registered: impl Iterator<Item = (&'a NodeName, Timestamp)>,
+) -> Option<&'a NodeName> {
+    registered
+        .find(|(name, at)| saved.get(name) != Some(at))
+        .map(|(name, _)| name)
 }
 
 fn registered(nodes: &BTreeMap<NodeName, SlurmNode>) -> impl Iterator<Item = (&NodeName, Timestamp)> {
@@ -75,16 +82,10 @@ mod tests {
     #[case::gone(&[("b", 5)], None)]
     #[case::new(&[("a", 5), ("c", 7)], Some("c"))]
     #[case::started_again(&[("a", 9)], Some("a"))]
-    fn what_has_registered_since_is_written_down(
-        #[case] now: &[(&str, i64)],
-        #[case] expected: Option<&str>,
-    ) {
-        let registrations = Registrations {
-            written: times(&[("a", 5), ("b", 5)]),
-            asked: None,
-        };
+    fn a_new_registration_is_saved(#[case] now: &[(&str, i64)], #[case] expected: Option<&str>) {
+        let saved = times(&[("a", 5), ("b", 5)]);
         let now = times(now);
-        let found = registrations.unwritten(now.iter().map(|(name, at)| (name, *at)));
+        let found = unsaved(&saved, now.iter().map(|(name, at)| (name, *at)));
         assert_eq!(found.map(|name| name.0.as_str()), expected);
     }
 }

@@ -11,7 +11,6 @@ use serde_json::json;
 use super::validate::Place;
 use crate::{children::metadata::owned_by, context::Context};
 
-/// Brings the Secret to the desired form.
 pub async fn apply(
     context: &Context,
     writer: &Writer,
@@ -22,7 +21,7 @@ pub async fn apply(
     let live = match place {
         Place::Free => None,
         Place::Ours(secret) => Some(Arc::clone(secret)),
-        // Kubernetes takes one controlling owner only: Slinky's goes first.
+        // Kubernetes allows only one controller owner: Slinky's is removed first.
         Place::Slinkys(secret) => {
             let patch = json!({ "metadata": { "ownerReferences": [owned_by(token)] } });
             Some(Arc::new(writer.merge(secret.as_ref(), patch).await?))
@@ -31,7 +30,7 @@ pub async fn apply(
     write(context, writer, desired, live.as_deref()).await
 }
 
-/// Puts a new Secret in the place of one that cannot be changed.
+/// Deletes a Secret that cannot be changed and creates its replacement.
 pub async fn replace(
     context: &Context,
     writer: &Writer,
@@ -49,7 +48,7 @@ async fn write(
     live: Option<&Secret>,
 ) -> Result<(), apply::Error> {
     if let Some(written) = writer.apply(desired, live).await?.written() {
-        // The next look may come before the watch's news, and would sign another token if it found the old one.
+        // The next reconcile may come before the watch event, and would sign another token if it found the old one.
         context
             .caches
             .secrets

@@ -1,4 +1,4 @@
-//! The Secret that holds a token. Pure.
+//! Builds the Secret that contains a token. Pure.
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use keelson_api::Token;

@@ -1,11 +1,11 @@
-//! Slurm's JSON Web Tokens: HS256 over the bytes of the key as they are. No clock: times are arguments.
+//! Slurm's JSON Web Tokens: HS256 with the unmodified bytes of the key. Does not read the clock: times are arguments.
 
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, errors::Error};
 use keelson_api::well_known::slurm::TOKEN_ISSUER;
 use serde::{Deserialize, Serialize};
 
-/// What a token says. Slurm reads `exp` and `sun`; the rest is for people.
+/// Claims of a token. Slurm reads `exp` and `sun`; the rest is for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
     #[serde(default)]
@@ -16,12 +16,12 @@ pub struct Claims {
     #[serde(default)]
     pub nbf: i64,
     pub exp: i64,
-    /// The Slurm user that the token speaks for.
+    /// The Slurm user whom the token authenticates.
     pub sun: String,
 }
 
 impl Claims {
-    /// For `user` from `now` on. `random` makes the token's id.
+    /// Returns claims for `user` from `now` on. `random` becomes the token's id.
     pub fn new(user: &str, now: Timestamp, lifetime_secs: i64, random: u128) -> Self {
         let now = now.as_second();
         Self {
@@ -52,7 +52,7 @@ pub fn sign(claims: &Claims, key: &[u8]) -> Result<String, Error> {
     jsonwebtoken::encode(&header, claims, &EncodingKey::from_secret(key))
 }
 
-/// The claims, if the token was signed with this key. Whether its time is over is the caller's question.
+/// Returns the claims if the token was signed with this key. The caller checks the expiry.
 pub fn verify(token: &str, key: &[u8]) -> Result<Claims, Error> {
     let mut validation = Validation::new(Algorithm::HS256);
     validation.validate_exp = false;
@@ -60,7 +60,7 @@ pub fn verify(token: &str, key: &[u8]) -> Result<Claims, Error> {
     jsonwebtoken::decode::<Claims>(token, &DecodingKey::from_secret(key), &validation).map(|data| data.claims)
 }
 
-/// Version 4.
+/// Formats a UUID, version 4.
 fn uuid(random: u128) -> String {
     let id = (random & !(0xf << 76) | (0x4 << 76)) & !(0x3 << 62) | (0x2 << 62);
     let hex = format!("{id:032x}");

@@ -1,10 +1,9 @@
-//! Token: a JSON Web Token for one Slurm user, kept in a Secret and renewed before it expires.
+//! Reconciles Tokens: a JSON Web Token for one Slurm user, stored in a Secret and renewed before it expires.
 //!
 //! observe (reads) → validate, plan, build (pure) → apply (writes) → status (writes).
 
 mod apply;
 mod build;
-mod error;
 mod jwt;
 mod observe;
 mod plan;
@@ -15,17 +14,15 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use keelson_api::{Token, well_known::reason};
-use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
+use keelson_runtime::{Key, Requeue, apply::Writer, ownership::is_controlled_by, run::chain};
 use secrecy::ExposeSecret;
-use serde_json::json;
 
-pub use error::Error;
 use jwt::Claims;
 use plan::{Cause, Held, Plan};
 use status::Outcome;
 use validate::Validated;
 
-use crate::{context::Context, problem::Problem};
+use crate::{context::Context, error::Error, problem::Problem};
 
 pub const MANAGER: &str = "slurm-operator/token";
 
@@ -51,7 +48,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
         }
     };
     if let (Outcome::Issued(_), Some(former)) = (outcome, &observed.former)
-        && validate::belongs_to(former, &token)
+        && is_controlled_by(&former.metadata, &token.metadata)
     {
         writer.delete(former.as_ref()).await.map_err(Error::Apply)?;
     }
@@ -61,13 +58,9 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
             .warning(token.as_ref(), problem.reason, problem.message.clone());
     }
     let status = status::compute(&token, outcome, now);
-    let written = writer
-        .apply_status(token.as_ref(), &json!(token.status), &json!(status))
-        .await
-        .map_err(Error::Status)?;
-    if let Some(written) = written {
-        context.caches.tokens.upsert(written);
-    }
+    context
+        .write_status(&writer, &context.caches.tokens, token.as_ref(), &status)
+        .await?;
     carried_out.map(|outcome| next_look(&token, &outcome, now))
 }
 
@@ -99,7 +92,7 @@ async fn carry_out(
     .map_err(Error::Apply)?;
     if let Some(cause) = cause {
         tracing::info!(user = claims.sun, cause = cause.sentence(), "signed a token");
-        // A renewal in time is no news.
+        // A renewal in time is not worth an event.
         if cause != Cause::Due {
             let note = format!("signed a token for {}: {}", claims.sun, cause.sentence());
             context.events.normal(token, reason::ISSUED, note);
@@ -108,7 +101,7 @@ async fn carry_out(
     Ok(Outcome::Issued(claims))
 }
 
-/// When the token is due, or when the status has to say that it expired.
+/// Returns when the token is due, or when the status has to report its expiry.
 fn next_look(token: &Token, outcome: &Outcome, now: Timestamp) -> Requeue {
     let Outcome::Issued(claims) = outcome else {
         return Requeue::OnChange;

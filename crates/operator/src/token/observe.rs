@@ -1,4 +1,4 @@
-//! Reads what a Token is signed with and what exists of it.
+//! Reads the inputs of a Token and its existing Secrets.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use kube::ResourceExt;
 
 use crate::context::Context;
 
-/// Everything that the other steps look at.
+/// Input of the other steps.
 #[derive(Clone)]
 pub struct Observed {
     pub token: Arc<Token>,
     pub key: Option<Arc<Secret>>,
-    /// The Secret that the token belongs into.
+    /// The Secret that the token is to be stored in.
     pub secret: Option<Arc<Secret>>,
-    /// The Secret that an earlier spec named, if it is another one and still there.
+    /// The Secret that an earlier spec named, if it differs and still exists.
     pub former: Option<Arc<Secret>>,
 }
 

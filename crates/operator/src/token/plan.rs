@@ -1,4 +1,4 @@
-//! Whether a token is kept, signed anew, or left to a person. Pure.
+//! Decides whether a token is kept, signed again, or left to a person. Pure.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ use super::{
 };
 use crate::problem::Problem;
 
-/// What is to be done.
+/// What to do with the token.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Plan {
     /// The token is as the spec wants it.
     Keep(Held),
     Sign(Cause),
-    /// The token is of no use and not to be renewed: only a person can help.
+    /// The token is unusable and must not be renewed: only a person can help.
     Leave(Problem, Option<Claims>),
 }
 
-/// A token that verified.
+/// A verified token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Held {
     pub text: String,
@@ -38,11 +38,11 @@ impl fmt::Debug for Held {
     }
 }
 
-/// Why a token is signed.
+/// Reason for signing a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     Missing,
-    /// Not signed with the key as it is now, or not a token at all.
+    /// Not signed with the current key, or not a token at all.
     Unverifiable,
     /// The spec asks for another user or lifetime.
     SpecChanged,
@@ -52,9 +52,9 @@ pub enum Cause {
 impl Cause {
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Missing => "there was none",
-            Self::Unverifiable => "the old one was not signed with the present key",
-            Self::SpecChanged => "the spec asks for another user or lifetime",
+            Self::Missing => "no token existed",
+            Self::Unverifiable => "the old one was not signed with the current key",
+            Self::SpecChanged => "the user or lifetime in the spec changed",
             Self::Due => "the old one was about to expire",
         }
     }
@@ -79,7 +79,7 @@ pub fn plan(validated: &Validated, now: Timestamp) -> Plan {
             Plan::Sign(Cause::Unverifiable)
         } else {
             let message = format!(
-                "the token in Secret {secret_name} was not signed with the present key in Secret {key_secret}; {}",
+                "the token in Secret {secret_name} was not signed with the current key in Secret {key_secret}; {}",
                 remedy(secret_name)
             );
             Plan::Leave(
@@ -91,7 +91,7 @@ pub fn plan(validated: &Validated, now: Timestamp) -> Plan {
             )
         };
     };
-    // Slinky rounds both ends of a lifetime by themselves.
+    // Slinky rounds the two ends of a lifetime separately.
     if claims.sun != *user || claims.lifetime_secs().abs_diff(*lifetime_secs) > 1 {
         return Plan::Sign(Cause::SpecChanged);
     }
@@ -121,18 +121,16 @@ pub fn plan(validated: &Validated, now: Timestamp) -> Plan {
 }
 
 fn remedy(secret: &str) -> String {
-    format!(
-        "delete that Secret to have a new one signed (kubectl delete secret {secret}), or set refresh: true"
-    )
+    format!("delete that Secret to get a new token (kubectl delete secret {secret}), or set refresh: true")
 }
 
 fn text_of(secret: &Secret, key: &str) -> Option<String> {
     let value = secret.data.as_ref()?.get(key)?;
-    // Something that is no text is no token either: it verifies with no key.
+    // Data that is not text is not a token either: it verifies with no key.
     Some(String::from_utf8_lossy(&value.0).into_owned())
 }
 
-/// A fifth of the lifetime is left to whoever reads the Secret late.
+/// Returns when to renew. A fifth of the lifetime is left for those who read the Secret late.
 pub fn renew_at(claims: &Claims) -> Timestamp {
     let margin = SignedDuration::from_secs(claims.lifetime_secs() / 5);
     claims
@@ -141,8 +139,7 @@ pub fn renew_at(claims: &Claims) -> Timestamp {
         .unwrap_or_else(|_| claims.expires_at())
 }
 
-/// Whether the Secret has to make room for its successor: an immutable one takes no new content, and never becomes
-/// mutable again.
+/// Reports whether the Secret must be recreated: an immutable one takes no new content and never becomes mutable.
 pub fn must_be_replaced(live: &Secret, text: &str, validated: &Validated) -> bool {
     let same = live.data.as_ref().is_some_and(|data| {
         data.len() == 1

@@ -1,4 +1,4 @@
-//! What a person sees of a Token. Pure.
+//! Computes the status of a Token. Pure.
 
 use jiff::Timestamp;
 use keelson_api::{
@@ -13,12 +13,12 @@ use crate::{
     problem::Problem,
 };
 
-/// How far a reconcile came.
+/// Result of a reconcile.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Nothing could be decided; what is in the Secret stays.
+    /// Nothing could be decided; the Secret stays as it is.
     Blocked(Problem),
-    /// The Secret holds a token of no use.
+    /// The Secret contains an unusable token.
     Left(Problem, Option<Claims>),
     Issued(Claims),
 }
@@ -66,7 +66,7 @@ fn findings(token: &Token, outcome: &Outcome) -> Vec<Finding> {
             let then = if token.spec.refresh {
                 format!("renewed at {}", renew_at(claims))
             } else {
-                "not renewed".to_owned()
+                "not renewed automatically".to_owned()
             };
             let message = format!(
                 "Secret {} holds a token for {}, valid until {}, {then}",

@@ -1,4 +1,4 @@
-//! From a Token as a user writes it to the decision, the Secret and the status, without a cluster.
+//! Tests from the Token that a user writes to the decision, the Secret and the status, without a cluster.
 #![allow(
     clippy::needless_pass_by_value,
     reason = "json! literals read better unborrowed"
@@ -204,7 +204,7 @@ fn somebody_elses_secret_is_not_touched_but_the_peers_is_taken_over() {
 
 #[rstest]
 #[case::zero(json!({ "lifetime": "0s" }), "lifetime must be at least one second")]
-#[case::no_duration(json!({ "lifetime": "soon" }), "lifetime: \"soon\" is not a duration")]
+#[case::no_duration(json!({ "lifetime": "soon" }), "lifetime: \"soon\" is not a valid duration")]
 #[case::no_key(json!({ "jwtKeyRef": { "name": "auth-jwt", "key": "none" } }), "Secret auth-jwt has no key \"none\"")]
 fn what_cannot_be_signed_is_named(#[case] spec: Value, #[case] expected: &str) {
     let problem = validate::validate(&observed(spec, None)).unwrap_err();

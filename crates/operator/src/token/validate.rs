@@ -1,36 +1,37 @@
-//! Turns what was observed into input that can be planned with, or says what is missing.
+//! Turns the observed state into input for the plan, or reports what is missing.
 
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use keelson_api::{Token, well_known::slurm::TOKEN_LIFETIME_MAX_SECS};
+use keelson_runtime::ownership::is_controlled_by;
 use kube::ResourceExt;
 use secrecy::SecretSlice;
 
 use super::observe::Observed;
 use crate::{problem::Problem, secrets};
 
-/// What a token is made from, and where it lies.
+/// Validated input of the plan, and where the token is stored.
 #[derive(Debug)]
 pub struct Validated {
     pub user: String,
     pub lifetime_secs: i64,
     pub refresh: bool,
     pub key: SecretSlice<u8>,
-    /// The Secret that holds the key.
+    /// Name of the Secret with the signing key.
     pub key_secret: String,
     pub secret_name: String,
     pub secret_key: String,
     pub place: Place,
 }
 
-/// What is there where the token belongs.
+/// Owner of the Secret that the token is to be stored in.
 #[derive(Clone)]
 pub enum Place {
     Free,
-    /// A Secret of this Token's.
+    /// A Secret of this Token.
     Ours(Arc<Secret>),
-    /// A Secret that Slinky's operator made for this Token; it belongs to the key's Secret.
+    /// A Secret that Slinky's operator created for this Token; its owner is the key's Secret.
     Slinkys(Arc<Secret>),
 }
 
@@ -88,12 +89,12 @@ fn whole_seconds(lifetime: Duration) -> Result<i64, Problem> {
     }
 }
 
-/// A Secret that belongs to somebody else is not written to: it would be deleted together with the Token.
+/// A Secret that belongs to someone else is not written to: it would be deleted together with the Token.
 fn place(token: &Token, secret: Option<&Arc<Secret>>, key_secret: &str) -> Result<Place, Problem> {
     let Some(secret) = secret else {
         return Ok(Place::Free);
     };
-    if belongs_to(secret, token) {
+    if is_controlled_by(&secret.metadata, &token.metadata) {
         return Ok(Place::Ours(Arc::clone(secret)));
     }
     match owner_of(secret) {
@@ -102,21 +103,18 @@ fn place(token: &Token, secret: Option<&Arc<Secret>>, key_secret: &str) -> Resul
         }
         Some(owner) if owner.kind == "Token" && owner.name == token.name_any() => {
             Err(Problem::missing(format!(
-                "Secret {} is of an earlier Token of this name and about to be deleted",
+                "Secret {} belongs to an earlier Token of the same name and is about to be deleted",
                 secret.name_any()
             )))
         }
         _ => Err(Problem::invalid(format!(
-            "Secret {} exists and does not belong to this Token: delete it, or name another in secretRef",
+            "Secret {} exists and does not belong to this Token: delete it, or choose another name in secretRef",
             secret.name_any()
         ))),
     }
 }
 
-pub fn belongs_to(secret: &Secret, token: &Token) -> bool {
-    owner_of(secret).is_some_and(|owner| Some(&owner.uid) == token.metadata.uid.as_ref())
-}
-
+/// Returns the controlling owner.
 fn owner_of(secret: &Secret) -> Option<&OwnerReference> {
     secret
         .owner_references()

@@ -1,28 +1,26 @@
-//! What a change of the configuration is measured against: what slurmctld has, or may have.
+//! The configurations that a change is compared with: what slurmctld has, or may have.
 //!
-//! What was published last need not be what slurmctld runs with: it may have refused it, or not have seen it yet. Its jobs
-//! live by what it accepted last, so that is kept beside what is published, until something newer was accepted.
+//! slurmctld may not run with what was published last: it may have refused it or not seen it yet. Running jobs depend
+//! on what it accepted last, so that is stored beside what is published until something newer is accepted.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use keelson_api::well_known::{annotation, file};
 use kube::ResourceExt;
+use slurm_conf::{catalogue::File, fingerprint, syntax};
 
-use super::{
-    change::Step,
-    delivery::{Delivery, hash},
-};
+use super::{change::Step, delivery::Delivery};
 use crate::controller::{build::Configuration, observe::Live};
 use crate::workload::Workload;
 
-/// What slurmctld made of the published configuration.
+/// What slurmctld did with the published configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     Accepted,
-    /// It runs with the one before.
+    /// slurmctld runs with the previous one.
     Refused,
-    /// It may run with either.
+    /// slurmctld may run with either.
     Unknown,
 }
 
@@ -31,38 +29,38 @@ impl Standing {
         match delivery {
             Delivery::Applied | Delivery::KeyPending => Self::Accepted,
             Delivery::Refused(_) => Self::Refused,
-            // Nobody says so, but it runs.
+            // No pod reports it, but slurmctld runs.
             Delivery::Untold if Workload::from(live.stateful_set.as_deref()).is_settled() => Self::Accepted,
             Delivery::Untold | Delivery::Pending => Self::Unknown,
         }
     }
 }
 
-/// The configurations that a change may begin from.
+/// The configurations that a change may start from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Baseline {
     pub published: Configuration,
-    /// What slurmctld accepted last, as far as that is known.
+    /// The configuration that slurmctld accepted last, if known.
     pub in_use: Option<Configuration>,
     pub standing: Standing,
 }
 
 impl Baseline {
-    /// `None` while nothing is published. `user_files` are those of now.
+    /// Returns `None` while nothing is published. `user_files` are the current ones.
     pub fn of(live: &Live, user_files: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
-        // Somebody may have deleted what was published last; slurmctld still runs with what it accepted.
+        // The published ConfigMap may have been deleted; slurmctld still runs with what it accepted.
         let published = live.config.as_ref().or(live.config_in_use.as_ref())?;
         let published = Configuration::complete(published, user_files);
         let in_use = live
             .config_in_use
             .as_ref()
             .map(|config| Configuration::complete(config, user_files));
-        // What somebody edited by hand is not what slurmctld accepted under that name.
+        // Files that were edited by hand are not what slurmctld accepted under that name.
         let original = in_use.as_ref().filter(|in_use| {
             !published.is_as_named() && in_use.is_as_named() && in_use.name == published.name
         });
         let published = original.cloned().unwrap_or(published);
-        // The key of tokens has no part in this.
+        // The JWT key plays no part here.
         let delivery = Delivery::of_config(&live.answers, published.name.as_deref().unwrap_or_default());
         Some(Self {
             standing: Standing::of(&delivery, live),
@@ -71,7 +69,7 @@ impl Baseline {
         })
     }
 
-    /// What slurmctld may run with; the likeliest first.
+    /// Returns the configurations that slurmctld may run with, the likeliest first.
     pub fn possible(&self) -> Vec<&Configuration> {
         match (self.standing, &self.in_use) {
             (Standing::Accepted, _) | (_, None) => vec![&self.published],
@@ -80,8 +78,8 @@ impl Baseline {
         }
     }
 
-    /// From each that slurmctld may have to the candidate, the likeliest first; nothing when the candidate is on its way, or
-    /// there.
+    /// Returns the step to the candidate from each configuration that slurmctld may have, the likeliest first; empty if
+    /// the candidate is published and not refused.
     pub fn steps(&self, candidate: &Configuration) -> Vec<Option<Step>> {
         if self.is_under_way(candidate) {
             return vec![];
@@ -94,7 +92,7 @@ impl Baseline {
         self.standing != Standing::Refused && self.published.files == candidate.files
     }
 
-    /// The last restart that it took to get here.
+    /// Returns the restart hash of the change's starting point.
     pub fn restart_hash(&self, candidate: &Configuration) -> Option<String> {
         let base = if self.is_under_way(candidate) {
             &self.published
@@ -104,7 +102,8 @@ impl Baseline {
         base.restart_hash.clone()
     }
 
-    /// What stays while a change has to wait. What was refused does not: another start would try it once more.
+    /// Returns what stays published while a change waits. A refused configuration does not: a restarted slurmctld would
+    /// try it again.
     pub fn stays(&self) -> &Configuration {
         match (self.standing, &self.in_use) {
             (Standing::Refused, Some(in_use)) => in_use,
@@ -112,7 +111,7 @@ impl Baseline {
         }
     }
 
-    /// What is to be kept as in use.
+    /// Returns the configuration to store as in use.
     pub fn to_keep(&self) -> Option<&Configuration> {
         match self.standing {
             Standing::Accepted => Some(&self.published),
@@ -122,7 +121,7 @@ impl Baseline {
 }
 
 impl Configuration {
-    /// As it was published. Earlier operators let the pod mount the user's own files, which were none of it.
+    /// Reads a published configuration. Earlier operators mounted the user's files without publishing them.
     fn complete(config: &Arc<ConfigMap>, user_files: &BTreeMap<String, Vec<u8>>) -> Self {
         let texts = config.data.iter().flatten();
         let bytes = config.binary_data.iter().flatten();
@@ -132,7 +131,7 @@ impl Configuration {
             .collect();
         let mark = |key: &str| config.annotations().get(key).cloned();
         let name = mark(annotation::CONFIG_NAME);
-        if name.as_ref() != Some(&hash(&files)) {
+        if name.as_ref() != Some(&fingerprint::of_files(&files)) {
             for (name, content) in user_files {
                 files.entry(name.clone()).or_insert_with(|| content.clone());
             }
@@ -144,16 +143,23 @@ impl Configuration {
         }
     }
 
-    /// Whether these are the files that were published under its name.
+    /// Reports whether these are the files that were published under its name.
     fn is_as_named(&self) -> bool {
-        self.name.as_ref() == Some(&hash(&self.files))
+        self.name.as_ref() == Some(&fingerprint::of_files(&self.files))
     }
 
     pub fn slurm_conf(&self) -> Option<&str> {
         std::str::from_utf8(self.files.get(file::SLURM_CONF)?).ok()
     }
 
-    /// What `Include` may name. Slurm reads bytes, so a file in another encoding counts as well.
+    /// Returns a parameter of slurm.conf.
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        let text = String::from_utf8_lossy(self.files.get(file::SLURM_CONF)?);
+        let (document, _) = syntax::read(File::Slurm, &text, &self.texts());
+        document.get(name).map(str::to_owned)
+    }
+
+    /// Returns the files that `Include` may name. Slurm reads bytes, so a file in another encoding counts as well.
     pub fn texts(&self) -> BTreeMap<String, String> {
         self.files
             .iter()
@@ -183,10 +189,10 @@ mod tests {
         }
     }
 
-    /// The newest refused, accepted or not answered; the one before it in use.
+    /// Returns a baseline with a newest configuration and the previous one in use.
     fn baseline(active: &str, verdict: &str) -> Baseline {
         let new = json!({ "slurm.conf": "MinJobAge=2" });
-        let name = hash(&conf("MinJobAge=2").files);
+        let name = fingerprint::of_files(&conf("MinJobAge=2").files);
         let report = json!({ "config": { "candidate": name, "active": active.replace("NEW", &name), "verdict": verdict } });
         let live = Live {
             config: Some(published(&new, Some(&name))),
@@ -221,7 +227,7 @@ mod tests {
         assert_eq!(age(baseline.to_keep().unwrap()), keeps);
     }
 
-    /// What was refused never was in use: a change that comes a second time is as dear as it was the first time.
+    /// A refused configuration was never in use: the same change costs as much the second time.
     #[test]
     fn after_a_refusal_a_change_is_measured_against_what_is_in_use() {
         let [linear, tres] = ["select/linear", "select/cons_tres"].map(|kind| format!("SelectType={kind}\n"));
@@ -266,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_somebody_edited_by_hand_is_not_what_a_change_begins_from() {
-        let name = hash(&conf("MinJobAge=1").files);
+        let name = fingerprint::of_files(&conf("MinJobAge=1").files);
         let original = published(&json!({ "slurm.conf": "MinJobAge=1" }), Some(&name));
         let live = Live {
             config: Some(published(&json!({ "other": "" }), Some(&name))),
@@ -290,7 +296,10 @@ mod tests {
         assert!(complete.files.contains_key("gres.conf"));
 
         let files = conf("ours").files;
-        let of_now = published(&json!({ "slurm.conf": "ours" }), Some(&hash(&files)));
+        let of_now = published(
+            &json!({ "slurm.conf": "ours" }),
+            Some(&fingerprint::of_files(&files)),
+        );
         assert_eq!(Configuration::complete(&of_now, &user).files, files);
     }
 }

@@ -1,8 +1,8 @@
-//! From the configuration that slurmctld has to the one that it should have, without killing a job. Pure.
+//! Decides how slurmctld gets from the configuration that it has to the wanted one without killing a job. Pure.
 //!
-//! A reconfiguration ends the jobs of a partition that is no longer in the file. So a partition leaves in steps: it is
-//! kept and drained, and goes when Slurm says that it takes no more jobs and has none left. Other changes that would cost
-//! jobs wait for an empty cluster (`quiesce`); those that a living cluster never survives are refused.
+//! A reconfiguration kills the jobs of a partition that is no longer in slurm.conf. So a partition is removed in steps:
+//! it is kept and drained, and removed when Slurm reports that it takes no more jobs and has none left. Other changes
+//! that kill jobs wait for an empty cluster (`quiesce`); those that a running cluster never survives are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use slurm_conf::{
 };
 
 use crate::controller::build::Configuration;
-use crate::problem::Problem;
+use crate::{problem::Problem, wording::counted};
 
-/// What Slurm's jobs use, as far as it matters here.
+/// Partitions and jobs of Slurm, as far as they matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Partitions that Slurm has, and whether each takes new jobs.
+    /// Slurm's partitions, and whether each takes new jobs.
     pub partitions: BTreeMap<String, bool>,
-    /// Active jobs: number and the partitions that each names.
+    /// Active jobs: id, and the partitions that each names.
     pub jobs: Vec<(u64, BTreeSet<String>)>,
 }
 
@@ -35,29 +35,29 @@ impl Usage {
     }
 }
 
-/// What the step from the published file to the candidate asks for.
+/// The changes from the published configuration to the candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     changes: ChangeSet,
     published: Document,
 }
 
-/// What is to be done about a candidate.
+/// What to do with a candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It may be published, with these records of the old one kept.
+    /// Publish it, and keep these records of the old configuration.
     Publish {
         retained: Vec<Statement>,
-        /// Whether slurmctld has to start anew to take it in.
+        /// Whether slurmctld has to restart to apply it.
         restart: bool,
-        /// What holds the retained records, for a person.
+        /// Why the records are retained, for the status.
         waiting: Vec<String>,
     },
-    /// The published one stays.
+    /// Keep the published configuration.
     Hold(Problem),
 }
 
-/// Decides for every configuration that slurmctld may have. The likeliest comes first, and says whether it restarts.
+/// Decides for every configuration that slurmctld may have. Only the first, the likeliest, decides about a restart.
 pub fn decide(steps: &[Option<Step>], usage: Option<&Usage>) -> Decision {
     let mut all_retained: Vec<Statement> = Vec::new();
     let mut waiting = Vec::new();
@@ -91,7 +91,7 @@ pub fn decide(steps: &[Option<Step>], usage: Option<&Usage>) -> Decision {
 }
 
 impl Step {
-    /// Compares; `None` when nothing differs.
+    /// Compares two configurations; `None` if nothing differs.
     pub fn between(published: &Configuration, candidate: &Configuration) -> Option<Self> {
         if published.files == candidate.files {
             return None;
@@ -102,13 +102,15 @@ impl Step {
                 (!changes.changes.is_empty()).then_some(Self { changes, published })
             }
             (Err(why), _) => Some(Self::from_unknown(&format!(
-                "the published one cannot be read: {why}"
+                "the published configuration cannot be parsed: {why}"
             ))),
-            (_, Err(why)) => Some(Self::from_unknown(&format!("the new one cannot be read: {why}"))),
+            (_, Err(why)) => Some(Self::from_unknown(&format!(
+                "the new configuration cannot be parsed: {why}"
+            ))),
         }
     }
 
-    /// From a configuration that nobody knows: any job may depend on anything that it held. `why` it is not known.
+    /// Returns the step from a configuration that is unknown because of `why`: any job may depend on any of it.
     pub fn from_unknown(why: &str) -> Self {
         let change = Change {
             what: format!("slurm.conf ({why})"),
@@ -125,13 +127,13 @@ impl Step {
         }
     }
 
-    /// Whether Slurm must be asked what its jobs use.
+    /// Reports whether the decision depends on Slurm's jobs.
     pub fn needs_usage(&self) -> bool {
         matches!(self.changes.class(), Class::KillsJobs { .. })
     }
 
-    /// `usage` is what Slurm said; `None` means that it did not answer, and then every partition counts as used. A change that
-    /// [needs an empty cluster](Self::needs_empty_cluster) comes here only after that was seen to.
+    /// Decides about this step. `usage` is `None` if Slurm did not answer; then every partition counts as used. A
+    /// change that [needs an empty cluster](Self::needs_empty_cluster) gets here only after the cluster was emptied.
     pub fn decide(&self, usage: Option<&Usage>) -> Decision {
         let (must_be_empty, restart) = match self.changes.class() {
             Class::None | Class::Reconfigure => (BTreeSet::new(), BTreeSet::new()),
@@ -152,8 +154,8 @@ impl Step {
                         waiting.push(why);
                     }
                 }
-                // A node set goes with the partitions that name it, which are looked at themselves; for the others `quiesce` has
-                // seen to it that no job runs.
+                // A node set is removed with the partitions that name it, which are checked themselves. For the others,
+                // `quiesce` has made sure that no job runs.
                 MustBeEmpty::NodeSet(_) | MustBeEmpty::Cluster | MustBeEmpty::Nodes(_) => {}
             }
         }
@@ -187,17 +189,17 @@ impl Step {
 
     fn forbidden(&self, why: &str) -> Problem {
         Problem::invalid(format!(
-            "{} cannot be changed in a living cluster: {why}; slurmctld goes on with the last configuration",
+            "{} cannot be changed in a running cluster: {why}; slurmctld keeps running with the last configuration",
             self.named(|class| matches!(class, Class::Forbidden { .. }))
         ))
     }
 
-    /// Whether a living cluster never survives it.
+    /// Reports whether a running cluster never survives the change.
     pub fn is_forbidden(&self) -> bool {
         matches!(self.changes.class(), Class::Forbidden { .. })
     }
 
-    /// The parameters of which no running job would survive the change, if there are any.
+    /// Returns the parameters whose change no running job would survive, if there are any.
     pub fn needs_empty_cluster(&self) -> Option<String> {
         let needs = |class: &Class| match class {
             Class::KillsJobs { must_be_empty, .. } => must_be_empty
@@ -221,22 +223,22 @@ impl Step {
     }
 }
 
-/// The configuration's slurm.conf, or why it cannot be read.
+/// Parses the configuration's slurm.conf, or returns why that failed.
 fn read(configuration: &Configuration) -> Result<Document, String> {
     let text = configuration
         .slurm_conf()
-        .ok_or_else(|| "there is no text of that name".to_owned())?;
+        .ok_or_else(|| "slurm.conf is missing".to_owned())?;
     parse(File::Slurm, text, &configuration.texts()).map_err(|problems| {
         let first = problems.first().map(ToString::to_string);
         first.unwrap_or_else(|| "syntax error".to_owned())
     })
 }
 
-/// Why the partition must stay, if it must.
+/// Returns why the partition must stay, if it must.
 fn partition_in_use(name: &str, usage: Option<&Usage>) -> Option<String> {
     let Some(usage) = usage else {
         return Some(format!(
-            "partition {name} is kept until Slurm says that no job uses it"
+            "partition {name} is kept until Slurm confirms that no job uses it"
         ));
     };
     let takes_jobs = usage
@@ -249,8 +251,8 @@ fn partition_in_use(name: &str, usage: Option<&Usage>) -> Option<String> {
         (None, _) | (Some(false), []) => None,
         (Some(true), []) => Some(format!("partition {name} is being closed")),
         (Some(_), [first, ..]) => Some(format!(
-            "partition {name} is kept for {} jobs, such as {first}",
-            jobs.len()
+            "partition {name} is kept for {}, such as {first}",
+            counted(jobs.len(), "job")
         )),
     }
 }
@@ -341,7 +343,7 @@ mod tests {
         assert!(problem.message.contains("ClusterName"), "{}", problem.message);
     }
 
-    /// It may have accepted the second, and certainly had the first.
+    /// slurmctld may have the second, and certainly had the first.
     #[test]
     fn a_change_spares_the_jobs_of_each_configuration_that_slurmctld_may_have() {
         let with_jobs = usage(&[("w", true)], &[(7, "w")]);
@@ -368,13 +370,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case::published("no pair\n", "", "the published one cannot be read: line 4")]
+    #[case::published("no pair\n", "", "the published configuration cannot be parsed: line 4")]
     #[case::published_with_an_include(
         "Include more.conf\n",
         "",
-        "the published one cannot be read: more.conf line 1"
+        "the published configuration cannot be parsed: more.conf line 1"
     )]
-    #[case::candidate("", "no pair\n", "the new one cannot be read: line 4")]
+    #[case::candidate("", "no pair\n", "the new configuration cannot be parsed: line 4")]
     fn what_cannot_be_read_counts_as_the_most_dangerous_change(
         #[case] old: &str,
         #[case] new: &str,

@@ -1,183 +1,220 @@
-//! Chooses the configuration to publish: asks Slurm where a change could cost jobs, and decides nothing itself.
-
-use std::collections::BTreeMap;
+//! Chooses the configuration to publish. Pure: `mod` reads from Slurm what the choice depends on, and carries it out.
 
 use keelson_api::{Controller, well_known::annotation};
-use keelson_runtime::{Key, apply::Writer, run::chain};
+use slurm_conf::fingerprint;
 
 use super::{
     baseline::Baseline,
-    change::{Decision, Step, decide},
+    candidate::{self, Candidate, bytes},
+    change::{Decision, Step, Usage, decide},
     delivery::{self, Delivery, Expected},
     file_origin::Origins,
     quiesce::{self, Changes, ConfigurationChange},
-    refusal,
+    refusal::{self, Refusal},
 };
 use crate::controller::{
-    build::{self, Configuration, Rendered},
-    observe::{Live, Observed, observe_usage},
-    registration,
-    validate::{Internal, Validated},
+    build::{Configuration, Rendered},
+    observe::{Live, Observed},
+    validate::Internal,
 };
-use crate::{anchor, children::checksum, context::Context, keys, problem::Problem};
+use crate::{anchor, children::checksum, keys, problem::Problem};
 
-/// What Kubernetes takes in one ConfigMap.
-const MOST_BYTES: usize = 1024 * 1024;
+/// What to publish, unless running jobs hold it up.
+#[derive(Debug)]
+pub struct Choice {
+    candidate: Candidate,
+    /// The candidate with what is kept of the old configuration.
+    pub rendered: Rendered,
+    configuration: Configuration,
+    /// Whether slurmctld has to restart to apply it.
+    restart: bool,
+    waiting: Vec<String>,
+    held: Option<Problem>,
+    running_key: Option<String>,
+    /// What running jobs would not survive.
+    changes: Changes,
+    /// slurmctld's refusal of the change of the configuration. It takes effect once it is recorded.
+    pub refusal: Option<Refusal>,
+}
 
-/// What is to be published, and what is to be said about it.
+/// What to publish, and what to report about it.
 #[derive(Debug)]
 pub struct Chosen {
     pub configuration: Configuration,
-    /// What slurmctld accepted last.
+    /// The configuration that slurmctld accepted last.
     pub in_use: Option<Configuration>,
-    /// The restart that the pods are to have.
+    /// Restart hash of the pods.
     pub rolled_hash: Option<String>,
-    /// What the first process of our images should report.
+    /// Fingerprint of the slurm.key that the pods get; `None` if slurmctld is external.
+    pub slurm_key_hash: Option<String>,
+    /// What `init`, PID 1 of our images, should report.
     pub expected: Expected,
-    /// Lines of the user's that are not used.
+    /// The user's lines that have no effect.
     pub findings: Vec<String>,
-    /// What a person should know about the user's files; nothing waits for it.
+    /// Notes about the user's files; they block nothing.
     pub notes: Vec<String>,
-    /// From which ConfigMaps the user's files come.
+    /// The ConfigMaps that the user's files come from.
     pub origins: Origins,
-    /// What of the old configuration is kept, and why.
+    /// What is kept of the old configuration, and why.
     pub waiting: Vec<String>,
-    /// Why the newest one is not published at all.
+    /// Why the newest configuration is not published at all.
     pub held: Option<Problem>,
-    /// Records of jobs are wanted, and slurmdbd does not answer yet.
+    /// Whether job records are wanted but slurmdbd does not answer yet.
     pub accounting_waits: bool,
 }
 
-pub async fn choose(
-    context: &Context,
-    writer: &Writer,
+/// Chooses what to publish. `usage` is `None` if Slurm did not answer, or was not asked.
+pub fn choose(
     observed: &Observed,
-    validated: &mut Validated,
-) -> Result<Chosen, Problem> {
-    let render =
-        |validated: &Validated| build::render(validated).map_err(|error| Problem::invalid(chain(&error)));
-    let mut rendered = render(validated)?;
-    let Validated::Internal(internal) = validated else {
-        return Ok(plain(rendered));
+    internal: &Internal,
+    candidate: Candidate,
+    usage: Option<&Usage>,
+) -> Result<Choice, Problem> {
+    let mut choice = Choice {
+        rendered: candidate.rendered.clone(),
+        configuration: candidate.configuration.clone(),
+        restart: false,
+        waiting: vec![],
+        held: None,
+        running_key: keys::slurm_key_in_use(observed.live.stateful_set.as_deref()),
+        changes: Changes {
+            key: None,
+            configuration: disruptive(&observed.controller, &candidate.steps, &candidate.configuration),
+        },
+        refusal: None,
+        candidate,
     };
-    let baseline = Baseline::of(&observed.live, &internal.user_files);
-    let accounting_waits = accounting_waits(observed, baseline.as_ref());
-    if accounting_waits {
-        internal.conf.accounting = None;
-        rendered = render(validated)?;
-    }
-    let Validated::Internal(internal) = validated else {
-        return Ok(plain(rendered));
-    };
-    let candidate = configuration(&rendered, internal)?;
-    let steps = match &baseline {
-        Some(baseline) => baseline.steps(&candidate),
-        None => steps_without_baseline(&observed.live, &candidate),
-    };
-    let usage = if steps.iter().flatten().any(Step::needs_usage) {
-        observe_usage(context, &Key::of(observed.controller.as_ref())).await
-    } else {
-        None
-    };
-    let mut restart = false;
-    let mut waiting = Vec::new();
-    let mut held = None;
-    match decide(&steps, usage.as_ref()) {
+    match decide(&choice.candidate.steps, usage) {
         Decision::Publish {
             retained,
-            restart: needed,
-            waiting: why,
+            restart,
+            waiting,
         } => {
-            restart = needed;
-            waiting.extend(why);
+            choice.restart = restart;
+            choice.waiting = waiting;
             if !retained.is_empty() {
-                internal.conf.retained = retained;
-                rendered = render(validated)?;
+                choice.candidate.conf.retained = retained;
+                choice.rendered = candidate::render(&choice.candidate.conf, internal)?;
+                choice.configuration = candidate::configuration(&choice.rendered, internal)?;
             }
         }
-        Decision::Hold(problem) => held = Some(problem),
+        Decision::Hold(problem) => choice.held = Some(problem),
     }
-    let Validated::Internal(internal) = validated else {
-        return Ok(plain(rendered));
-    };
-    let mut configuration = configuration(&rendered, internal)?;
-    let mut disruptive = disruptive(&observed.controller, &steps, &candidate);
-    if let Some(change) = &disruptive
-        && let Some(refusal) = refusal::of(context, writer, observed, baseline.as_ref(), change).await
-    {
-        held = Some(refusal);
-        disruptive = None;
+    let running = choice.running_key.as_ref();
+    if running.is_some_and(|running| *running != internal.slurm_key_hash) {
+        choice.changes.key = Some(internal.slurm_key_hash.clone());
     }
-    let running_key = keys::slurm_key_in_use(observed.live.stateful_set.as_deref());
-    let key_waits = running_key
-        .as_ref()
-        .is_some_and(|running| *running != internal.slurm_key_hash);
-    let is_disruptive = disruptive.is_some();
-    let changes = Changes {
-        key: key_waits.then(|| internal.slurm_key_hash.clone()),
-        configuration: disruptive,
-    };
-    // What cannot be applied must not drain the nodes first, and nothing is applied while the object is being deleted so.
-    build_check(observed, validated, &rendered)?;
-    let changes = if anchor::is_foreground(observed.controller.as_ref()) {
-        Changes::default()
-    } else {
-        changes
-    };
-    let Validated::Internal(internal) = validated else {
-        return Ok(plain(rendered));
-    };
-    // The last of all that asks Slurm, so that what it found is still so when it is acted on.
-    match quiesce::advance(context, writer, observed, baseline.as_ref(), &changes).await {
-        quiesce::Outcome::Hold(problem) => {
-            // slurmd reads its key again with a changed configuration, so a change of either waits for the other.
-            held = Some(problem);
-            internal.slurm_key_hash = running_key.unwrap_or(std::mem::take(&mut internal.slurm_key_hash));
+    if let Some(change) = &choice.changes.configuration {
+        choice.refusal = refusal::of(observed, choice.candidate.baseline.as_ref(), change);
+    }
+    Ok(choice)
+}
+
+impl Choice {
+    pub fn baseline(&self) -> Option<&Baseline> {
+        self.candidate.baseline.as_ref()
+    }
+
+    /// Returns the changes that running jobs would not survive. Nothing is applied during a foreground deletion.
+    pub fn changes(&self, controller: &Controller) -> Changes {
+        if anchor::is_foreground(controller) {
+            Changes::default()
+        } else {
+            self.changes.clone()
         }
-        quiesce::Outcome::Proceed { waiting: in_slurm } => waiting.splice(0..0, in_slurm).for_each(drop),
     }
-    if let Some(problem) = &held
-        && baseline.is_none()
-        && !steps.is_empty()
-    {
-        // There is nothing that could stay.
-        return Err(problem.clone());
+
+    /// Gives up the change that slurmctld refused.
+    pub fn refuse(&mut self, problem: Problem) {
+        self.held = Some(problem);
+        self.changes.configuration = None;
     }
-    if held.is_none() {
-        configuration.restart_hash = restart_hash(observed, internal, &rendered, restart, is_disruptive)
-            .or_else(|| baseline.as_ref()?.restart_hash(&configuration));
-    } else if let Some(baseline) = &baseline {
-        configuration = baseline.stays().clone();
+
+    /// Returns what to publish, now that it is known whether slurmctld may get the changes.
+    pub fn settle(
+        self,
+        observed: &Observed,
+        internal: &Internal,
+        outcome: quiesce::Outcome,
+    ) -> Result<Chosen, Problem> {
+        let restart_hash = self.restart_hash(observed, internal);
+        let Self {
+            candidate:
+                Candidate {
+                    baseline,
+                    steps,
+                    accounting_waits,
+                    ..
+                },
+            rendered,
+            mut configuration,
+            mut waiting,
+            mut held,
+            running_key,
+            changes,
+            ..
+        } = self;
+        let mut slurm_key_hash = internal.slurm_key_hash.clone();
+        match outcome {
+            quiesce::Outcome::Hold(problem) => {
+                // slurmd reads its key again with a changed configuration, so a change of either waits for the other.
+                held = Some(problem);
+                slurm_key_hash = running_key.unwrap_or(slurm_key_hash);
+            }
+            quiesce::Outcome::Proceed { waiting: in_slurm } => {
+                waiting.splice(0..0, in_slurm).for_each(drop);
+            }
+        }
+        match (&held, &baseline) {
+            // Nothing is published that could stay.
+            (Some(problem), None) if !steps.is_empty() => return Err(problem.clone()),
+            (Some(_), None) => {}
+            (Some(_), Some(baseline)) => configuration = baseline.stays().clone(),
+            (None, baseline) => {
+                let unchanged = || baseline.as_ref()?.restart_hash(&configuration);
+                configuration.restart_hash = restart_hash.or_else(unchanged);
+            }
+        }
+        let name = fingerprint::of_files(&configuration.files);
+        configuration.name = Some(name.clone());
+        Ok(Chosen {
+            rolled_hash: rolled_hash(&observed.live, &configuration, &name),
+            slurm_key_hash: Some(slurm_key_hash),
+            in_use: baseline.as_ref().and_then(|baseline| baseline.to_keep().cloned()),
+            expected: Expected {
+                config: name,
+                // slurmctld reports the JWT key under its own slurm.key: nothing can be compared while that differs.
+                jwt_key: changes.key.is_none().then(|| internal.jwt_key_names.clone()),
+            },
+            notes: internal.notes.clone(),
+            origins: internal.origins.clone(),
+            configuration,
+            findings: rendered.findings,
+            waiting,
+            held,
+            accounting_waits,
+        })
     }
-    let name = delivery::hash(&configuration.files);
-    configuration.name = Some(name.clone());
-    Ok(Chosen {
-        rolled_hash: rolled_hash(&observed.live, &configuration, &name),
-        in_use: baseline.as_ref().and_then(|baseline| baseline.to_keep().cloned()),
-        expected: Expected {
-            config: name,
-            // Under another slurm.key than slurmctld has nothing can be told.
-            jwt_key: (!key_waits).then(|| internal.jwt_key_names.clone()),
-        },
-        notes: internal.notes.clone(),
-        origins: internal.origins.clone(),
-        configuration,
-        findings: rendered.findings,
-        waiting,
-        held,
-        accounting_waits,
-    })
+
+    /// Returns a restart hash if the configuration needs a restart. Our images apply a configuration by themselves and
+    /// restart only where needed. Slinky's images restart for each change unless their sidecar applies it. As long as the
+    /// image is unknown, nothing restarts.
+    fn restart_hash(&self, observed: &Observed, internal: &Internal) -> Option<String> {
+        let ours = delivery::image_is_ours(&observed.live.answers);
+        let inplace = observed.controller.spec.inplace_reconfigure;
+        let first = observed.live.config.is_none();
+        let by_restart = !inplace && (ours == Some(false) || (first && ours.is_none()));
+        // A sidecar applies a change at an unknown time, when jobs may run again.
+        let by_restart = by_restart || (self.changes.configuration.is_some() && ours == Some(false));
+        (by_restart || self.restart).then(|| {
+            let user: Vec<u8> = internal.user_files.values().flatten().copied().collect();
+            let generated = checksum::of_texts(&self.rendered.files);
+            checksum::of_bytes(format!("{generated}{}", checksum::of_bytes(&user)).as_bytes())
+        })
+    }
 }
 
-/// Whether the children could be built at all.
-fn build_check(observed: &Observed, validated: &Validated, rendered: &Rendered) -> Result<(), Problem> {
-    let chosen = plain(rendered.clone());
-    build::build(&observed.controller, validated, &chosen, &observed.live)
-        .map(drop)
-        .map_err(|error| Problem::invalid(chain(&error)))
-}
-
-/// The change that no running job would survive, if the candidate is one. What is forbidden is not worth a drain.
+/// Returns the change that no running job would survive, if any. A forbidden change is not worth a drain.
 fn disruptive(
     controller: &Controller,
     steps: &[Option<Step>],
@@ -187,37 +224,17 @@ fn disruptive(
         return None;
     }
     let what = steps.iter().flatten().find_map(Step::needs_empty_cluster)?;
-    // Another image may take what this one refuses.
+    // Another image may accept what this one refuses.
     let slurmctld = serde_json::json!(controller.spec.slurmctld);
-    let name = format!("{}{slurmctld}", delivery::hash(&candidate.files));
+    let name = format!("{}{slurmctld}", fingerprint::of_files(&candidate.files));
     Some(ConfigurationChange {
         name: checksum::of_bytes(name.as_bytes()),
         what,
     })
 }
 
-/// Whether a slurmctld that runs without records has to wait for them: it would try to register with slurmdbd once and never
-/// again. One that starts waits for slurmdbd by itself, and no job runs unrecorded meanwhile.
-fn accounting_waits(observed: &Observed, baseline: Option<&Baseline>) -> bool {
-    let (Some(accounting), Some(baseline)) = (&observed.accounting, baseline) else {
-        return false;
-    };
-    let known = std::iter::once(&baseline.published).chain(&baseline.in_use);
-    !known.into_iter().any(registration::is_on) && !registration::is_ready(accounting)
-}
-
-/// What the step to the candidate asks for when nothing is published. That is so before the first start, or because somebody
-/// deleted what was.
-fn steps_without_baseline(live: &Live, candidate: &Configuration) -> Vec<Option<Step>> {
-    let name = delivery::hash(&candidate.files);
-    if live.stateful_set.is_none() || Delivery::of_config(&live.answers, &name) == Delivery::Applied {
-        return vec![];
-    }
-    let why = "nobody knows what slurmctld runs with, because the ConfigMaps of its configuration are gone";
-    vec![Some(Step::from_unknown(why))]
-}
-
-pub(in crate::controller) fn plain(rendered: Rendered) -> Chosen {
+/// Returns the choice for an external slurmctld: what its clients need.
+pub fn plain(rendered: Rendered) -> Chosen {
     Chosen {
         configuration: Configuration {
             files: bytes(&rendered.files).collect(),
@@ -225,6 +242,7 @@ pub(in crate::controller) fn plain(rendered: Rendered) -> Chosen {
         },
         in_use: None,
         rolled_hash: None,
+        slurm_key_hash: None,
         expected: Expected::default(),
         findings: rendered.findings,
         notes: vec![],
@@ -235,34 +253,8 @@ pub(in crate::controller) fn plain(rendered: Rendered) -> Chosen {
     }
 }
 
-fn bytes(files: &BTreeMap<String, String>) -> impl Iterator<Item = (String, Vec<u8>)> {
-    files
-        .iter()
-        .map(|(name, text)| (name.clone(), text.clone().into_bytes()))
-}
-
-/// What is generated, and the user's files beside it.
-pub(in crate::controller) fn configuration(
-    rendered: &Rendered,
-    internal: &Internal,
-) -> Result<Configuration, Problem> {
-    let mut files = internal.user_files.clone();
-    files.extend(bytes(&rendered.files));
-    let size: usize = files.values().map(Vec::len).sum();
-    if size > MOST_BYTES {
-        return Err(Problem::invalid(format!(
-            "slurm.conf and the files of spec.configFileRefs and the script references have {size} bytes together, and one \
-             ConfigMap takes {MOST_BYTES}: put large files into the image or on a volume, and Include them by their path"
-        )));
-    }
-    Ok(Configuration {
-        files,
-        ..Configuration::default()
-    })
-}
-
-/// The restart that the pods are to have: the one that the configuration needs, but not before slurmctld has accepted it.
-/// A running slurmctld refuses without harm; one that starts with what does not work has stopped for nothing.
+/// Returns the restart hash of the pods: the one that the configuration needs, but not before slurmctld has accepted
+/// it. A running slurmctld refuses a bad configuration without harm; a restarted one would have stopped for nothing.
 fn rolled_hash(live: &Live, configuration: &Configuration, name: &str) -> Option<String> {
     let wanted = configuration.restart_hash.clone();
     let Some(set) = &live.stateful_set else {
@@ -281,63 +273,22 @@ fn rolled_hash(live: &Live, configuration: &Configuration, name: &str) -> Option
     if goes { wanted } else { running }
 }
 
-/// A restart that the configuration asks for. Our images take one in by themselves and restart only for what needs it.
-/// Slinky's restart for each, unless their sidecar takes it in. As long as nobody can tell which it is, nothing restarts.
-fn restart_hash(
-    observed: &Observed,
-    internal: &Internal,
-    rendered: &Rendered,
-    restart: bool,
-    is_disruptive: bool,
-) -> Option<String> {
-    let ours = delivery::image_is_ours(&observed.live.answers);
-    let inplace = observed.controller.spec.inplace_reconfigure;
-    let first = observed.live.config.is_none();
-    let by_restart = !inplace && (ours == Some(false) || (first && ours.is_none()));
-    // A sidecar takes a change in at a time that nobody knows, when jobs may run again.
-    let by_restart = by_restart || (is_disruptive && ours == Some(false));
-    (by_restart || restart).then(|| {
-        let user: Vec<u8> = internal.user_files.values().flatten().copied().collect();
-        let generated = checksum::of_texts(&rendered.files);
-        checksum::of_bytes(format!("{generated}{}", checksum::of_bytes(&user)).as_bytes())
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{collections::BTreeMap, sync::Arc};
 
     use rstest::rstest;
     use serde_json::json;
 
     use super::*;
-    use crate::controller::configuration::delivery::Answer;
+    use crate::controller::{
+        configuration::delivery::Answer,
+        validate::{Validated, validate},
+    };
 
     fn ours(active: &str, verdict: &str) -> Answer {
         let report = json!({ "config": { "candidate": "new", "active": active, "verdict": verdict } });
         Answer::Ours(serde_json::from_value(report).unwrap())
-    }
-
-    #[rstest]
-    #[case::first_start(false, "", false)]
-    #[case::runs_with_another(true, "another", true)]
-    #[case::nobody_answers(true, "", true)]
-    #[case::runs_with_this_one(true, "NAME", false)]
-    fn without_what_was_published_nobody_knows_what_slurmctld_has(
-        #[case] exists: bool,
-        #[case] active: &str,
-        #[case] dangerous: bool,
-    ) {
-        let set = json!({ "spec": { "selector": {}, "serviceName": "", "template": {} } });
-        let candidate = Configuration::default();
-        let active = active.replace("NAME", &delivery::hash(&candidate.files));
-        let live = Live {
-            stateful_set: exists.then(|| Arc::new(serde_json::from_value(set).unwrap())),
-            answers: vec![ours(&active, "applied")],
-            ..Live::default()
-        };
-        let steps = steps_without_baseline(&live, &candidate);
-        assert_eq!(steps.iter().flatten().any(Step::needs_usage), dangerous);
     }
 
     fn conf(text: &str) -> Configuration {
@@ -361,7 +312,7 @@ mod tests {
         let mut controller = Controller::default();
         let found = disruptive(&controller, &steps, &candidate);
         assert_eq!(found.as_ref().map(|change| change.what.as_str()), expected);
-        // Another image may take what this one refused.
+        // Another image may accept what this one refused.
         controller.spec.slurmctld = serde_json::from_value(json!({ "image": "another" })).unwrap();
         let again = disruptive(&controller, &steps, &candidate);
         assert_eq!(
@@ -400,5 +351,69 @@ mod tests {
             rolled_hash(&live, &configuration, "new").as_deref(),
             Some(expected)
         );
+    }
+
+    /// Returns the choice for a cluster whose slurmctld runs with another slurm.key.
+    fn with_another_key(live: Live) -> (Observed, Internal, Choice) {
+        let mut observed = crate::controller::tests::observed(json!({}));
+        let annotations = json!({ annotation::SLURM_KEY_HASH: "running" });
+        let set = json!({ "spec": { "selector": {}, "serviceName": "",
+            "template": { "metadata": { "annotations": annotations } } } });
+        observed.live = Live {
+            stateful_set: Some(Arc::new(serde_json::from_value(set).unwrap())),
+            ..live
+        };
+        let Validated::Internal(internal) = validate(&observed).unwrap() else {
+            panic!("external")
+        };
+        let candidate = Candidate::of(&observed, &internal).unwrap();
+        let choice = choose(&observed, &internal, candidate, None).unwrap();
+        (observed, *internal, choice)
+    }
+
+    fn hold() -> quiesce::Outcome {
+        quiesce::Outcome::Hold(Problem::invalid("jobs run"))
+    }
+
+    #[test]
+    fn while_a_change_waits_slurmctld_keeps_its_key_and_its_configuration() {
+        let config = json!({ "data": { "slurm.conf": "ClusterName=c" } });
+        let (observed, internal, choice) = with_another_key(Live {
+            config: Some(Arc::new(serde_json::from_value(config).unwrap())),
+            ..Live::default()
+        });
+        let mut changes = choice.changes(&observed.controller);
+        assert_eq!(changes.key.take(), Some(internal.slurm_key_hash.clone()));
+        let held = choice.settle(&observed, &internal, hold()).unwrap();
+        assert_eq!(held.slurm_key_hash.as_deref(), Some("running"));
+        let files = conf("ClusterName=c").files;
+        assert_eq!(held.configuration.files, files);
+        assert_eq!(held.held, Some(Problem::invalid("jobs run")));
+    }
+
+    #[test]
+    fn a_change_that_may_go_ahead_brings_the_new_key() {
+        let (observed, internal, choice) = with_another_key(Live::default());
+        let proceed = quiesce::Outcome::Proceed { waiting: None };
+        let chosen = choice.settle(&observed, &internal, proceed).unwrap();
+        assert_eq!(chosen.slurm_key_hash, Some(internal.slurm_key_hash.clone()));
+        assert_eq!(chosen.held, None);
+    }
+
+    #[test]
+    fn a_change_that_waits_is_a_problem_where_nothing_is_published() {
+        let (observed, internal, choice) = with_another_key(Live::default());
+        let held = choice.settle(&observed, &internal, hold());
+        assert_eq!(held.unwrap_err(), Problem::invalid("jobs run"));
+    }
+
+    #[test]
+    fn nothing_changes_during_a_foreground_deletion() {
+        let (observed, _, choice) = with_another_key(Live::default());
+        let mut controller = observed.controller.as_ref().clone();
+        controller.metadata.finalizers = Some(vec!["foregroundDeletion".to_owned()]);
+        controller.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert_eq!(choice.changes(&controller), Changes::default());
     }
 }

@@ -1,44 +1,55 @@
-//! Whether slurmctld has taken in the configuration that was published. Pure.
+//! Derives whether slurmctld has applied the published configuration. Pure.
 //!
-//! The first process of our images tries a candidate, keeps the last good one, and tells on a port of its own. Whoever
-//! does not answer there although its pod is ready is an image of Slinky's, which takes a configuration in by its
-//! sidecar or by a restart.
+//! `init`, PID 1 of our images, tries a candidate, keeps the last good one, and reports on its own port. A ready pod
+//! that does not answer there runs an image of Slinky's, which applies a configuration by its sidecar or by a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use keelson_api::well_known::{condition, reason};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use crate::conditions::{ConditionStatus, Finding};
 
-/// What a person hears when it is so again.
-pub const IN_USE: &str = "slurmctld runs with the newest configuration";
+/// Message once the latest configuration is applied.
+pub const IN_USE: &str = "slurmctld runs with the latest configuration";
 
-/// What the first process of a slurmctld pod says.
+/// Report of the `init` in a slurmctld pod.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The key of tokens that slurmctld goes by, named under slurm.key; empty while it takes in another.
+    /// Slurm release of slurmctld; absent from reports of earlier images.
+    #[serde(default)]
+    version: String,
+    /// The JWT key that slurmctld uses, as a fingerprint keyed with slurm.key; empty while slurmctld loads another.
     #[serde(default)]
     jwt_key_mac: Option<String>,
-    /// The same by its plain sha256, as images told it before.
+    /// The same key as a plain SHA-256, reported by earlier images.
     #[serde(default)]
     jwt_key: Option<String>,
-    /// Absent from images of before.
+    /// Absent from reports of earlier images.
     #[serde(default)]
     pub(in crate::controller) groups: GroupReport,
     config: ConfigReport,
 }
 
+/// Returns the Slurm release that slurmctld reports, if one answers.
+pub fn slurm_version(answers: &[Answer]) -> Option<String> {
+    let versions = answers.iter().filter_map(|answer| match answer {
+        Answer::Ours(report) => Some(report.version.clone()),
+        Answer::Foreign | Answer::Silent => None,
+    });
+    // With several slurmctlds of different releases, the oldest limits what Slurm can do.
+    versions.filter(|version| !version.is_empty()).min()
+}
+
 /// The groups that partitions name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(in crate::controller) struct GroupReport {
-    /// How many there are.
+    /// Number of these groups.
     #[serde(default)]
     pub(in crate::controller) named: usize,
-    /// Those that slurmctld does not find, with the partitions that name them.
+    /// Groups that slurmctld does not find, with the partitions that name them.
     #[serde(default)]
     pub(in crate::controller) unknown: BTreeMap<String, BTreeSet<String>>,
 }
@@ -59,18 +70,18 @@ struct ConfigReport {
 /// What slurmctld should run with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// The name of the configuration.
+    /// Fingerprint of the configuration.
     pub config: String,
-    /// The key of tokens; `None` where nobody can tell.
+    /// The JWT key; `None` if reports about it cannot be compared.
     pub jwt_key: Option<JwtKeyNames>,
 }
 
-/// The names under which a slurmctld pod speaks of the key of tokens.
+/// The fingerprints by which a slurmctld pod reports the JWT key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JwtKeyNames {
-    /// sha256, by images of before.
+    /// SHA-256, reported by earlier images.
     pub plain: String,
-    /// Named under slurm.key.
+    /// Keyed with slurm.key.
     pub keyed: String,
 }
 
@@ -81,33 +92,33 @@ impl JwtKeyNames {
     }
 }
 
-/// What is known of one slurmctld pod.
+/// Result of querying one slurmctld pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Ours(Report),
-    /// Ready, and nobody listens there.
+    /// Ready, but nothing listens on the status port.
     Foreign,
-    /// Not up, or not reachable from here.
+    /// Not running, or not reachable from here.
     Silent,
 }
 
-/// How far a configuration has come.
+/// Progress of a configuration's delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     Applied,
-    /// slurmctld said no, in these words, and goes on with the last good one.
+    /// slurmctld refused it with this error and keeps running with the last good configuration.
     Refused(String),
-    /// On its way.
+    /// Not applied yet.
     Pending,
-    /// The configuration is in use, another key of tokens is on its way.
+    /// The configuration is in use; another JWT key is not loaded yet.
     KeyPending,
-    /// The image does not tell.
+    /// The image does not report it.
     Untold,
 }
 
 impl Delivery {
-    /// What all slurmctlds of a Controller make of it. Only the one in charge tries a candidate; the others follow.
-    /// Each of them reads keys by itself.
+    /// Derives the progress from all slurmctlds of a Controller. Only the active one tries a candidate; the others
+    /// follow. Each of them reads keys by itself.
     pub fn of(answers: &[Answer], expected: &Expected) -> Self {
         let keyed =
             ours(answers).all(|report| expected.jwt_key.as_ref().is_none_or(|key| key.is_told(report)));
@@ -117,7 +128,7 @@ impl Delivery {
         }
     }
 
-    /// The same without the keys.
+    /// Like [`Self::of`], without the keys.
     pub fn of_config(answers: &[Answer], name: &str) -> Self {
         let reports: Vec<&ConfigReport> = ours(answers).map(|report| &report.config).collect();
         let is = |hash: &Option<String>| {
@@ -140,7 +151,7 @@ impl Delivery {
         }
     }
 
-    /// The same, with more said of a refusal.
+    /// Adds an explanation to a refusal.
     pub fn explained(self, explain: impl FnOnce(&str) -> String) -> Self {
         match self {
             Self::Refused(words) => Self::Refused(explain(&words)),
@@ -153,16 +164,22 @@ impl Delivery {
         match self {
             Self::Applied => Finding::new(kind, true, reason::AS_SPECIFIED, IN_USE),
             Self::Refused(words) => {
-                let message = format!("slurmctld goes on with the last good configuration; it said: {words}");
+                let message =
+                    format!("slurmctld keeps running with the last good configuration; its error: {words}");
                 Finding::new(kind, false, reason::CONFIG_REFUSED, message)
             }
-            Self::Pending => Finding::new(kind, false, reason::CONFIG_PENDING, "on its way to slurmctld"),
+            Self::Pending => Finding::new(
+                kind,
+                false,
+                reason::CONFIG_PENDING,
+                "waiting for slurmctld to apply the configuration",
+            ),
             Self::KeyPending => {
-                let message = "another JWT key is on its way to slurmctld";
+                let message = "waiting for slurmctld to load the new JWT key";
                 Finding::new(kind, false, reason::CONFIG_PENDING, message)
             }
             Self::Untold => {
-                let message = "this image does not tell whether slurmctld has taken it in";
+                let message = "this image does not report whether slurmctld has applied the configuration";
                 Finding::new(kind, ConditionStatus::Unknown, reason::CONFIG_PENDING, message)
             }
         }
@@ -176,7 +193,7 @@ pub(in crate::controller) fn ours(answers: &[Answer]) -> impl Iterator<Item = &R
     })
 }
 
-/// Whether the image is ours; `None` while nobody can tell.
+/// Reports whether the image is ours; `None` while that is unknown.
 pub fn image_is_ours(answers: &[Answer]) -> Option<bool> {
     if answers.iter().any(|answer| matches!(answer, Answer::Ours(_))) {
         return Some(true);
@@ -184,30 +201,13 @@ pub fn image_is_ours(answers: &[Answer]) -> Option<bool> {
     answers.contains(&Answer::Foreign).then_some(false)
 }
 
-/// Whether a pod of ours has files mounted that its slurmctld does not run with: another start would try them.
+/// Reports whether a pod of ours has files mounted that its slurmctld does not run with: a restart would try them.
 pub fn has_other_candidate(answers: &[Answer]) -> bool {
     ours(answers).any(|report| {
         let ConfigReport {
             candidate, active, ..
         } = &report.config;
         candidate.is_some() && candidate != active
-    })
-}
-
-/// The name of a configuration: over the files in the order of their names, each as its name, a zero byte, its length
-/// in 8 bytes and its content. The first process of our images computes the same over what is mounted.
-pub fn hash(files: &BTreeMap<String, Vec<u8>>) -> String {
-    use std::fmt::Write as _;
-    let mut hasher = Sha256::new();
-    for (name, content) in files {
-        hasher.update(name);
-        hasher.update([0]);
-        hasher.update(u64::try_from(content.len()).unwrap_or(u64::MAX).to_le_bytes());
-        hasher.update(content);
-    }
-    hasher.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
     })
 }
 
@@ -275,20 +275,5 @@ mod tests {
             }),
         };
         assert_eq!(Delivery::of(&answers, &wanted), expected);
-    }
-
-    #[test]
-    fn the_hash_is_the_one_that_the_first_process_computes() {
-        // sha256 of "a\0" + 1_u64 + "x" + "b\0" + 0_u64, from another implementation.
-        let files = BTreeMap::from([("a".to_owned(), b"x".to_vec()), ("b".to_owned(), vec![])]);
-        let bytes: Vec<u8> = [
-            b"a\0".as_slice(),
-            &1_u64.to_le_bytes(),
-            b"x",
-            b"b\0",
-            &0_u64.to_le_bytes(),
-        ]
-        .concat();
-        assert_eq!(hash(&files), crate::children::checksum::of_bytes(&bytes));
     }
 }

@@ -1,14 +1,15 @@
-//! Which of the user's files a refusal is about: slurmctld knows files, a person looks for ConfigMaps. Pure.
+//! Explains which of the user's files a refusal is about: slurmctld names files, users look for ConfigMaps. Pure.
 
 use std::collections::BTreeMap;
 
 use super::choose::Chosen;
+use crate::wording;
 
-/// Most files that are named.
+/// Maximum number of files that are named.
 const SHOWN: usize = 3;
 
-/// Adds to slurmctld's words from which ConfigMaps the files come that they name. Where they name none of the user's, those
-/// that have changed since slurmctld accepted a configuration are named.
+/// Adds the ConfigMaps of the user's files that slurmctld's error names. If it names none of them, the files that have
+/// changed since slurmctld accepted a configuration are listed.
 pub fn explained(words: &str, chosen: &Chosen) -> String {
     let Chosen {
         origins,
@@ -28,22 +29,17 @@ pub fn explained(words: &str, chosen: &Chosen) -> String {
     if changed.is_empty() {
         return words.to_owned();
     }
-    format!("{words} (changed since: {})", listed(&changed))
+    format!("{words} (recently changed: {})", listed(&changed))
 }
 
 fn listed(files: &[(&String, &String)]) -> String {
-    let shown = files.iter().take(SHOWN);
-    let mut text: Vec<String> = shown
-        .map(|(file, map)| format!("{file} is from ConfigMap {map}"))
-        .collect();
-    let more = files.len().saturating_sub(SHOWN);
-    if more > 0 {
-        text.push(format!("and {more} more"));
-    }
-    text.join(", ")
+    let sources = files
+        .iter()
+        .map(|(file, map)| format!("{file} is from ConfigMap {map}"));
+    wording::listed(sources, SHOWN)
 }
 
-/// Whether a text names this file, with or without a directory, and not one whose name is only like it.
+/// Reports whether a text names this file, with or without a directory, and not a file whose name only contains it.
 fn names(text: &str, file: &str) -> bool {
     let of_a_name = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
     text.match_indices(file).any(|(at, _)| {
@@ -60,7 +56,7 @@ fn names(text: &str, file: &str) -> bool {
     })
 }
 
-/// The files that come from a user's ConfigMap, by name.
+/// Files from the user's ConfigMaps: the name of each, and its ConfigMap.
 pub type Origins = BTreeMap<String, String>;
 
 #[cfg(test)]
@@ -102,9 +98,9 @@ mod tests {
     )]
     #[case::another_file(
         "error: my-gres.conf line 3",
-        " (changed since: mpi.conf is from ConfigMap of-mpi.conf)"
+        " (recently changed: mpi.conf is from ConfigMap of-mpi.conf)"
     )]
-    #[case::none("fatal: no", " (changed since: mpi.conf is from ConfigMap of-mpi.conf)")]
+    #[case::none("fatal: no", " (recently changed: mpi.conf is from ConfigMap of-mpi.conf)")]
     fn the_config_map_of_a_bad_file_is_named(#[case] words: &str, #[case] expected: &str) {
         let before = [("gres.conf", "a"), ("mpi.conf", "a")];
         let now = [("gres.conf", "a"), ("mpi.conf", "b")];

@@ -1,12 +1,10 @@
-//! Remembers that slurmctld refused a change that needed a cluster without jobs.
+//! Finds out whether slurmctld refused a change that needed a cluster without jobs. Pure.
 //!
-//! Such a configuration must not stay published: a slurmctld that starts again would try it once more, under the jobs that
-//! run by then. So the one before is published again, and a note on the Controller says what was refused and in which words.
+//! Such a configuration must not stay published: a restarted slurmctld would try it again, with the jobs that run by
+//! then. So the previous one is published again, and an annotation on the Controller records the change and the error.
 
 use keelson_api::well_known::{annotation, reason};
-use keelson_runtime::{apply::Writer, run::chain};
 use kube::ResourceExt;
-use serde_json::json;
 
 use super::{
     baseline::{Baseline, Standing},
@@ -14,21 +12,26 @@ use super::{
     quiesce::{self, ConfigurationChange},
 };
 use crate::controller::observe::Observed;
-use crate::{context::Context, problem::Problem};
+use crate::problem::Problem;
 
-/// Longer words are cut.
+/// Longer errors are truncated.
 const MOST_CHARACTERS: usize = 2000;
 
-/// Why the change is not tried, if slurmctld refused it. Notes a refusal that is new.
-pub async fn of(
-    context: &Context,
-    writer: &Writer,
-    observed: &Observed,
-    baseline: Option<&Baseline>,
-    change: &ConfigurationChange,
-) -> Option<Problem> {
+/// Why a change is not tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub problem: Problem,
+    /// The value of the annotation that records it; `None` if the Controller has it.
+    pub note: Option<String>,
+}
+
+/// Returns why the change is not tried, if slurmctld refused it.
+pub fn of(observed: &Observed, baseline: Option<&Baseline>, change: &ConfigurationChange) -> Option<Refusal> {
     if let Some(words) = remembered(observed, change) {
-        return Some(problem(change, words));
+        return Some(Refusal {
+            problem: problem(change, words),
+            note: None,
+        });
     }
     let baseline = baseline.filter(|baseline| baseline.standing == Standing::Refused)?;
     if !quiesce::has_switched_to(observed, &change.name) {
@@ -39,19 +42,10 @@ pub async fn of(
         return None;
     };
     let words: String = words.chars().take(MOST_CHARACTERS).collect();
-    let note = format!("{} {words}", change.name);
-    let patch = json!({ "metadata": { "annotations": { annotation::REFUSED_CHANGE: note } } });
-    match writer.merge(observed.controller.as_ref(), patch).await {
-        Ok(written) => {
-            context.caches.controllers.upsert(written);
-        }
-        // The next pass finds the same; until then it stays published, and all nodes drained.
-        Err(error) => {
-            tracing::warn!(error = chain(&error), "failed to note a refused configuration");
-            return None;
-        }
-    }
-    Some(problem(change, &words))
+    Some(Refusal {
+        problem: problem(change, &words),
+        note: Some(format!("{} {words}", change.name)),
+    })
 }
 
 fn remembered<'a>(observed: &'a Observed, change: &ConfigurationChange) -> Option<&'a str> {
@@ -67,8 +61,8 @@ fn problem(change: &ConfigurationChange, words: &str) -> Problem {
     Problem {
         reason: reason::CONFIG_REFUSED,
         message: format!(
-            "slurmctld refused a change of {what} and runs with the last good configuration; it said: {words}. Correct {what}; \
-             until then no other change of slurm.conf is applied (to try the same again, remove the annotation {} from the \
+            "slurmctld refused a change of {what} and runs with the last good configuration; its error: {words}. Correct {what}; \
+             until then no other change of slurm.conf is applied (to retry the same change, remove the annotation {} from the \
              Controller)",
             annotation::REFUSED_CHANGE,
             what = change.what

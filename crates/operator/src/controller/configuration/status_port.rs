@@ -1,4 +1,4 @@
-//! Asks slurmctld's pods what they make of their configuration, on the status port of our `init`.
+//! Asks the `init` of slurmctld's pods, on its status port, what they did with their configuration.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use super::delivery::{Answer, Report, is_ready};
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of a report: four hashes and a few lines of slurmctld's log.
+/// Maximum size of a report: four hashes and a few lines of slurmctld's log.
 const LONGEST_REPORT: usize = 64 << 10;
 
 /// Asks every pod.
@@ -40,8 +40,8 @@ async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
         Ok(answer) if answer.status().is_success() => {
             read_report(answer).await.map_or(Answer::Silent, Answer::Ours)
         }
-        // Refused at once: nobody listens. That a pod of ours ended a moment ago may not be known yet, but then nobody
-        // listens on slurmctld's port either.
+        // Refused at once: nothing listens there. A pod of ours that has just terminated may still look ready, but then
+        // nothing listens on slurmctld's port either.
         Err(error)
             if error.is_connect()
                 && !error.is_timeout()
@@ -49,14 +49,14 @@ async fn ask_one(http: &reqwest::Client, pod: &Pod) -> Answer {
                 && !leaves
                 && slurmctld_listens(&host).await =>
         {
-            tracing::debug!(pod = pod.name_any(), "no status port: an image of another maker");
+            tracing::debug!(pod = pod.name_any(), "no status port: not a Keelson image");
             Answer::Foreign
         }
         Ok(_) | Err(_) => Answer::Silent,
     }
 }
 
-/// Reads a report; whoever sends more than one has is not our `init`.
+/// Reads a report. A larger response is not from our `init`.
 async fn read_report(mut answer: reqwest::Response) -> Option<Report> {
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await.ok()? {

@@ -1,5 +1,5 @@
-//! The files of the user's own ConfigMaps: what they are, and what is wrong with them. The webhook reads no ConfigMap, so
-//! this is the one place where their contents are judged. Pure.
+//! Reads and checks the files in the user's own ConfigMaps. The webhook reads no ConfigMaps, so this is the only place
+//! that checks their contents. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,13 @@ use slurm_conf::{
     precheck::{self, Flaw, MissingFile},
     slurm_conf::SlurmConf,
     syntax::{Document, Origin, parse},
-    vocabulary,
 };
 
 use super::file_origin::Origins;
 use crate::controller::observe::Observed;
 use crate::problem::Problem;
 
-/// Most notes of one Controller that are shown; the rest is counted.
+/// Maximum number of notes shown for one Controller; the rest is counted.
 const SHOWN: usize = 5;
 
 /// One file, and the ConfigMap that it comes from.
@@ -38,10 +37,10 @@ impl UserFiles {
     pub fn read(observed: &Observed) -> Result<Self, Problem> {
         let map = |name: &str| {
             let map = observed.config_maps.get(name).and_then(Option::as_ref);
-            map.ok_or_else(|| Problem::absent("ConfigMap", name, "create it, or take the reference out"))
+            map.ok_or_else(|| Problem::absent("ConfigMap", name, "create it, or remove the reference"))
         };
         let mut read = Self::default();
-        // By name: of two files with one name the same one is used each time.
+        // By name, so that of two files with the same name the same one is used each time.
         for name in config_maps(&observed.controller) {
             read.add(&name, map(&name)?);
         }
@@ -88,7 +87,7 @@ impl UserFiles {
         }
     }
 
-    /// Files that the operator writes or mounts itself.
+    /// Rejects files that the operator writes or mounts itself.
     pub fn refuse_reserved(&self) -> Result<(), Problem> {
         for (name, UserFile { config_map, .. }) in &self.files {
             if file::RESERVED.contains(&name.as_str()) {
@@ -96,14 +95,14 @@ impl UserFiles {
                 return Err(reserved(config_map, name, remedy));
             }
             if [file::SLURM_KEY, file::JWT_KEY].contains(&name.as_str()) {
-                let remedy = "comes from a Secret of the Controller, where keys belong";
+                let remedy = "comes from a Secret of the Controller, so it must not be in a ConfigMap";
                 return Err(reserved(config_map, name, remedy));
             }
         }
         Ok(())
     }
 
-    /// Those that are text, which `Include` may name.
+    /// Returns the files that are text, which `Include` may name.
     pub fn texts(&self) -> BTreeMap<String, String> {
         self.files
             .iter()
@@ -111,7 +110,7 @@ impl UserFiles {
             .collect()
     }
 
-    /// The ConfigMap that each comes from.
+    /// Returns the ConfigMap that each file comes from.
     pub fn origins(&self) -> Origins {
         let of = |(name, file): (&String, &UserFile)| (name.clone(), file.config_map.clone());
         self.files.iter().map(of).collect()
@@ -124,7 +123,7 @@ impl UserFiles {
             .collect()
     }
 
-    /// Where a line stands, as a person finds it.
+    /// Describes where a line is, in the user's terms.
     fn place(&self, origin: Option<&Origin>) -> String {
         let Some(origin) = origin else {
             return "spec.extraConf".to_owned();
@@ -149,7 +148,7 @@ fn contents(map: &ConfigMap) -> impl Iterator<Item = (&str, &[u8])> {
     texts.chain(bytes.map(|(name, bytes)| (name.as_str(), bytes.0.as_slice())))
 }
 
-/// The ConfigMaps whose keys become files.
+/// Returns the ConfigMaps whose keys become files.
 fn config_maps(controller: &Controller) -> BTreeSet<String> {
     let lists = scripts(controller).map(|(_, references)| references);
     std::iter::once(&controller.spec.config_file_refs)
@@ -170,22 +169,23 @@ fn scripts(controller: &Controller) -> [(&'static str, &Option<Vec<LocalObjectRe
     ]
 }
 
-/// What no slurmctld runs with is a problem; the rest is for a person to know. What lies elsewhere in slurmctld's image is out
-/// of our sight.
+/// Checks the user's configuration. What no slurmctld runs with is a problem; the rest becomes notes. Files elsewhere
+/// in slurmctld's image cannot be checked.
 pub fn check(conf: &SlurmConf, files: &UserFiles, controller: &Controller) -> Result<Vec<String>, Problem> {
     let mut notes = files.notes.clone();
-    // What cannot be read is reported with its line when slurm.conf is rendered.
+    // What cannot be parsed is reported with its line when slurm.conf is rendered.
     let Ok(document) = parse(File::Slurm, &conf.extra_conf, &conf.included_files) else {
         return Ok(notes);
     };
     let has = |file: &str| file.starts_with('/') || files.files.contains_key(file);
-    if let Some(missing) = precheck::missing_files(&document, has).first() {
+    let report = precheck::check(&document, has);
+    if let Some(missing) = report.missing_files.first() {
         return Err(missing_file(files, missing));
     }
-    if let Some(flaw) = precheck::flaws(&document).first() {
+    if let Some(flaw) = report.flaws.first() {
         return Err(Problem::invalid(flawed(files, flaw)));
     }
-    notes.extend(vocabulary::notes(File::Slurm, &document).iter().map(|note| {
+    notes.extend(report.notes.iter().map(|note| {
         let file = note.origin.as_ref().and_then(|origin| origin.file.as_ref());
         match file.and_then(|file| files.files.get(file)) {
             Some(file) => format!("ConfigMap {}: {note}", file.config_map),
@@ -203,7 +203,7 @@ fn missing_file(files: &UserFiles, missing: &MissingFile) -> Problem {
         MissingFile::Topology { .. } => ", and no ConfigMap of spec.configFileRefs has it",
     };
     Problem::missing(format!(
-        "{place}: {missing}{what}; add it there, or take the line away"
+        "{place}: {missing}{what}; add it there, or remove the line"
     ))
 }
 
@@ -219,7 +219,7 @@ fn flawed(files: &UserFiles, flaw: &Flaw) -> String {
     format!("{place}{flaw}; {}", flaw.remedy())
 }
 
-/// Files beside slurm.conf that nothing reads.
+/// Notes files beside slurm.conf that nothing reads.
 fn unread(document: &Document, files: &UserFiles, controller: &Controller) -> Vec<String> {
     let read: BTreeSet<&str> = document
         .included
@@ -241,7 +241,7 @@ fn unread(document: &Document, files: &UserFiles, controller: &Controller) -> Ve
         .filter(|(name, _)| name.as_str() != file::JWKS)
         .map(|(name, file)| {
             format!(
-                "Slurm does not read {name} of ConfigMap {} by itself: include it in a file that it reads",
+                "Slurm does not read {name} of ConfigMap {} on its own: include it in a file that Slurm reads",
                 file.config_map
             )
         })

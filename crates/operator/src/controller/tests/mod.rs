@@ -1,9 +1,10 @@
-//! From a Controller as a user writes it to the objects and the status, without a cluster.
+//! Tests from the Controller that a user writes to the objects and the status, without a cluster.
 #![allow(
     clippy::needless_pass_by_value,
     reason = "json! literals read better unborrowed"
 )]
 
+mod requeue;
 mod status;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use crate::controller::{
     build::{self, Children},
     configuration::{
+        candidate,
         choose::{self, Chosen},
         delivery::Expected,
     },
@@ -99,14 +101,14 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
     let validated = validate::validate(observed)?;
     let rendered = build::render(&validated).unwrap();
     let mut configuration = match &validated {
-        Validated::Internal(internal) => choose::configuration(&rendered, internal)?,
+        Validated::Internal(internal) => candidate::configuration(&rendered, internal)?,
         Validated::External(_) => choose::plain(rendered.clone()).configuration,
     };
     configuration.restart_hash = Some("restart".into());
     let findings = rendered.findings;
-    let notes = match &validated {
-        Validated::Internal(internal) => internal.notes.clone(),
-        Validated::External(_) => vec![],
+    let (notes, slurm_key_hash) = match &validated {
+        Validated::Internal(internal) => (internal.notes.clone(), Some(internal.slurm_key_hash.clone())),
+        Validated::External(_) => (vec![], None),
     };
     Ok((
         validated,
@@ -114,6 +116,7 @@ fn chosen(observed: &Observed) -> Result<(Validated, Chosen), Problem> {
             configuration,
             in_use: None,
             rolled_hash: Some("restart".into()),
+            slurm_key_hash,
             expected: Expected {
                 config: "hash".into(),
                 jwt_key: None,
@@ -266,7 +269,7 @@ fn backups_need_a_claim_that_many_nodes_can_write() {
     assert_eq!(with(&["ReadWriteMany"]), Ok(()));
     assert_eq!(
         with(&["ReadWriteOnce"]).unwrap_err(),
-        "high availability needs a ReadWriteMany claim, shared has ReadWriteOnce"
+        "high availability needs a ReadWriteMany claim, but shared has ReadWriteOnce"
     );
 }
 
@@ -304,9 +307,9 @@ fn a_file_that_nobody_brings_is_not_included() {
     assert_eq!(
         problem.message,
         "spec.extraConf line 2: Include gpus.conf: no ConfigMap of spec.configFileRefs has a file of this name; add it there, \
-         or take the line away"
+         or remove the line"
     );
-    // What is in the image only slurmctld's own container can tell.
+    // Only slurmctld's own container knows what is in the image.
     assert_eq!(includes("Include /opt/site.conf"), Ok(()));
 }
 
@@ -322,7 +325,7 @@ fn a_topology_that_nobody_describes_is_not_asked_for() {
     assert_eq!(
         with(tree, json!({ "gres.conf": "" })).unwrap_err(),
         "spec.extraConf line 2: TopologyPlugin=topology/tree needs topology.yaml or topology.conf, and no ConfigMap of \
-         spec.configFileRefs has it; add it there, or take the line away"
+         spec.configFileRefs has it; add it there, or remove the line"
     );
     assert_eq!(with(tree, json!({ "topology.yaml": "---" })), Ok(()));
     assert_eq!(with("TopologyPlugin=topology/flat", json!({})), Ok(()));
@@ -334,7 +337,7 @@ fn what_is_missing_is_named_and_nothing_is_built() {
     let message = |observed: &Observed| children(observed).unwrap_err().message;
     assert_eq!(
         message(&observed),
-        "Accounting db does not exist: create it, or take accountingRef out"
+        "Accounting db does not exist: create it, or remove accountingRef"
     );
     observed.accounting = Some(Arc::new(Accounting::default()));
     observed.slurm_key = None;
@@ -463,7 +466,7 @@ fn slurmctld_has_room_for_the_nodes_that_it_knows_and_keeps_it() {
     assert_eq!(room(&observed), 1_024);
     observed.slurm_nodes = 600;
     assert_eq!(room(&observed), 4_096);
-    // Slurm does not answer: what it knows is not forgotten.
+    // While Slurm does not answer, the room is kept.
     observed.slurm_nodes = 0;
     let published = json!({ "data": { "slurm.conf": "ClusterName=c\nMaxNodeCount=4096\n" } });
     observed.live.config = Some(Arc::new(serde_json::from_value(published).unwrap()));

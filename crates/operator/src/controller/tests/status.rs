@@ -1,4 +1,4 @@
-//! What a person sees of it.
+//! Tests of the status.
 
 use jiff::Timestamp;
 use keelson_runtime::optional_kind::Installed;
@@ -131,7 +131,7 @@ fn a_change_that_waits_is_not_in_use() {
     let (_, mut chosen) = chosen(&observed).unwrap();
     chosen.held = Some(Problem {
         reason: "ConfigPending",
-        message: "SwitchType would cost running jobs".into(),
+        message: "SwitchType would kill running jobs".into(),
     });
     let outcome = Outcome::Published {
         chosen: &chosen,
@@ -145,7 +145,7 @@ fn a_change_that_waits_is_not_in_use() {
         assert_eq!(holds == "True", kind == "Progressing");
         assert_eq!(
             [reason, message],
-            ["ConfigPending", "SwitchType would cost running jobs"]
+            ["ConfigPending", "SwitchType would kill running jobs"]
         );
     }
     assert_eq!(shown(&status.conditions, "Degraded")[0], "False");

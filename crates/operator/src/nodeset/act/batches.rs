@@ -1,4 +1,5 @@
-//! Steps by the order in which they are carried out. One arm per step: a new one does not compile until it has its place.
+//! Groups steps by the order in which they are carried out. The match is exhaustive, so a new step must be assigned a
+//! place.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,10 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub struct Batches {
-    /// Written on pods before Slurm hears of anything.
+    /// Written to pods before any call to Slurm.
     pub patches: BTreeMap<PodId, PodPatch>,
     pub claims: Vec<Claim>,
-    /// One call per distinct change, whatever the number of nodes.
+    /// One call per distinct change, regardless of the number of nodes.
     pub changes: BTreeMap<Change, Vec<NodeName>>,
     pub requeues: Vec<String>,
     pub cancels: Vec<String>,
@@ -30,7 +31,7 @@ pub struct Claim {
     pub owner: ClaimOwner,
 }
 
-/// What a pod shows of its Slurm node.
+/// Pod conditions that show the state of the Slurm node.
 #[derive(Debug)]
 pub struct Shown {
     pub pod: PodId,
@@ -115,8 +116,8 @@ impl Batches {
             Step::Replace { pod, node, record } => self.removals.push(Removal::Replace { pod, node, record }),
             Step::Retire { pod, node } => self.removals.push(Removal::Retire { pod, node }),
             Step::Prune { node } => self.prunes.push(node),
-            Step::Create { ordinal, machine } => self.spots.push(Spot::Ordinal { ordinal, machine }),
-            Step::CreateOn { machine, hostname } => self.spots.push(Spot::Machine { machine, hostname }),
+            Step::Create { ordinal, kube_node } => self.spots.push(Spot::Ordinal { ordinal, kube_node }),
+            Step::CreateOn { kube_node, hostname } => self.spots.push(Spot::KubeNode { kube_node, hostname }),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Does what was planned, no decisions: what has changed since the plan was made makes a step fail or do nothing, never
-//! do harm. Kubernetes and Slurm are behind traits, so that the model of the tests is acted on by this very code.
+//! Carries out a plan and makes no decisions. If the state has changed since the plan was made, a step fails or does
+//! nothing; it never does harm. Kubernetes and Slurm are behind traits, so the tests run this code against their model.
 
 mod batches;
 mod removal;
@@ -13,27 +13,22 @@ use futures::{StreamExt, stream};
 use self::batches::{Batches, Claim, Shown};
 pub use self::workers::{Mark, PodPatch, Spot, StepError, Workers};
 use super::facts::{ClaimOwner, Plan, PodId};
-use crate::slurm::{control::Control, facts::NodeName};
+use crate::{
+    slurm::{control::Control, facts::NodeName},
+    wording::listed,
+};
 
-/// Calls to the API server at the same time.
+/// The maximum number of concurrent calls to the API server.
 pub const AT_ONCE: usize = 32;
 
-/// A few of them by name, for a person.
-pub fn listed(names: &[impl ToString]) -> String {
-    const SHOWN: usize = 5;
-    let shown: Vec<String> = names.iter().take(SHOWN).map(ToString::to_string).collect();
-    let shown = shown.join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
+/// The number of names that an event lists.
+pub const SHOWN: usize = 5;
 
-/// What came of a plan.
+/// The outcome of a plan.
 #[derive(Debug, Default)]
 pub struct Acted {
     pub failures: Vec<StepError>,
-    /// Records that Slurm did not delete, with its words.
+    /// Records that Slurm refused to delete, with its message.
     pub refused: Vec<(NodeName, String)>,
 }
 
@@ -43,11 +38,11 @@ impl Acted {
     }
 }
 
-/// What a plan is carried out with.
+/// Carries out plans.
 #[derive(Clone, Copy)]
 pub struct Act<'a> {
     pub workers: &'a dyn Workers,
-    /// Absent while nobody can be asked.
+    /// Absent while there is no connection to Slurm.
     pub slurm: Option<&'a dyn Control>,
 }
 
@@ -58,7 +53,8 @@ impl std::fmt::Debug for Act<'_> {
 }
 
 impl Act<'_> {
-    /// First what must be written down before Slurm is called, then Slurm, then pods.
+    /// Carries out a plan. Writes pod metadata first, because it must be recorded before Slurm is called; then changes
+    /// Slurm, then pods.
     pub async fn run(&self, plan: &Plan) -> Acted {
         let Batches {
             patches,
@@ -82,13 +78,14 @@ impl Act<'_> {
         self.remove(removals, &kept, &mut acted).await;
         self.prune(prunes, &mut acted).await;
         acted.take(self.create(spots).await);
-        // Calls come back in any order; what is told of them must not change from one look to the next.
+        // Calls finish in any order, but messages must not change from one reconcile to the next.
         acted.failures.sort_by_cached_key(ToString::to_string);
         acted.refused.sort();
         acted
     }
 
-    /// One patch per pod. Tells which Slurm nodes must not be changed, because what is intended could not be written.
+    /// Sends one patch per pod. Returns the Slurm nodes that must not be changed because their intent could not be
+    /// written.
     async fn patch(&self, patches: BTreeMap<PodId, PodPatch>, acted: &mut Acted) -> Vec<NodeName> {
         let results: Vec<(PodId, Result<bool, StepError>)> = stream::iter(patches)
             .map(|(id, patch)| async move {
@@ -108,7 +105,8 @@ impl Act<'_> {
         held
     }
 
-    /// Tells which pods must not go, because their claims would be left behind against the user's will.
+    /// Sets the owners of claims. Returns the pods to keep, because their claims would be left behind against the
+    /// retention policy.
     async fn own_claims(&self, claims: Vec<Claim>, acted: &mut Acted) -> Vec<PodId> {
         let mut kept = Vec::new();
         for Claim { pod, name, owner } in claims {
@@ -138,7 +136,7 @@ impl Act<'_> {
         let mut created: Vec<&String> = results.iter().flatten().flatten().collect();
         created.sort();
         if !created.is_empty() {
-            let note = format!("created pods {}", listed(&created));
+            let note = format!("created pods {}", listed(&created, SHOWN));
             self.workers
                 .note(keelson_api::well_known::event::SUCCESSFUL_CREATE, note);
         }

@@ -1,13 +1,16 @@
-//! What is changed in Slurm.
+//! Changes nodes and jobs in Slurm.
 
 use std::collections::BTreeMap;
 
 use keelson_api::well_known::event;
 
-use super::{Act, StepError, listed};
-use crate::slurm::{
-    control::{Change, Control, Error},
-    facts::{NodeName, SlurmNode},
+use super::{Act, SHOWN, StepError};
+use crate::{
+    slurm::{
+        control::{Change, Control, Error},
+        facts::{NodeName, SlurmNode},
+    },
+    wording::listed,
 };
 
 impl Act<'_> {
@@ -36,7 +39,8 @@ impl Act<'_> {
         }
         let count = nodes.len();
         let failed = |source| StepError::Slurm { nodes: count, source };
-        // Somebody may have drained the node, or made our drain theirs, since it was read: their reason must stay.
+        // Since the last read, a user may have drained the node or replaced the reason of our drain: that reason must
+        // be kept.
         let still_due: Option<fn(&SlurmNode) -> bool> = match change {
             Change::Drain { .. } => Some(|node| !node.draining()),
             Change::Undrain => Some(SlurmNode::reason_is_ours),
@@ -50,15 +54,14 @@ impl Act<'_> {
         if nodes.is_empty() {
             return Ok(());
         }
-        tracing::info!(?change, nodes = nodes.len(), first = ?nodes.first(), "changing Slurm nodes");
+        tracing::info!(?change, nodes = nodes.len(), first = ?nodes.first(), "updating Slurm nodes");
         match (slurm.change(&nodes, change).await, change) {
             (Ok(()), _) => {}
-            // An old slurmrestd knows no topology. Workers that register anew tell theirs themselves.
+            // An old slurmrestd cannot change the topology. New workers set it when they register.
             (Err(Error::Unsupported(why)), Change::Topology { .. }) => {
                 let note = format!(
-                    "the topology of {} stays as it was when they registered: {why}; use a newer slurmrestd, or replace the \
-                     workers",
-                    listed(&nodes)
+                    "cannot change the topology of {}: {why}; upgrade slurmrestd, or replace the workers",
+                    listed(&nodes, SHOWN)
                 );
                 self.workers.warn(event::TOPOLOGY_NOT_CHANGED, note);
             }
@@ -67,9 +70,11 @@ impl Act<'_> {
         let told = match change {
             Change::Drain { reason } => Some((
                 event::DRAINING,
-                format!("no new jobs for {}: {reason}", listed(&nodes)),
+                format!("draining {}: {reason}", listed(&nodes, SHOWN)),
             )),
-            Change::Undrain | Change::Resume => Some((event::RESUMED, format!("resumed {}", listed(&nodes)))),
+            Change::Undrain | Change::Resume => {
+                Some((event::RESUMED, format!("resumed {}", listed(&nodes, SHOWN))))
+            }
             Change::Topology { .. } | Change::Features { .. } => None,
         };
         if let Some((reason, note)) = told {
@@ -78,7 +83,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// The user's time for jobs on leaving workers is over.
+    /// Requeues and cancels jobs on draining workers after `drain.timeout`.
     pub(super) async fn end_jobs(
         &self,
         slurm: &dyn Control,
@@ -87,7 +92,10 @@ impl Act<'_> {
     ) -> Vec<Result<(), StepError>> {
         let mut results = Vec::new();
         if !requeues.is_empty() {
-            let note = format!("drain.timeout is over, requeuing jobs {}", listed(requeues));
+            let note = format!(
+                "drain.timeout expired, requeuing jobs {}",
+                listed(requeues, SHOWN)
+            );
             self.workers.warn(event::DRAIN_TIMEOUT, note);
             let answer = slurm.requeue(requeues).await;
             results.push(answer.map_err(|source| StepError::Jobs {
@@ -97,7 +105,10 @@ impl Act<'_> {
             }));
         }
         if !cancels.is_empty() {
-            let note = format!("drain.timeout is over, cancelling jobs {}", listed(cancels));
+            let note = format!(
+                "drain.timeout expired, cancelling jobs {}",
+                listed(cancels, SHOWN)
+            );
             self.workers.warn(event::DRAIN_TIMEOUT, note);
             let answer = slurm.cancel(cancels).await;
             results.push(answer.map_err(|source| StepError::Jobs {

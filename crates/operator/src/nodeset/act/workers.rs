@@ -1,6 +1,6 @@
-//! What the doing side asks of Kubernetes.
+//! The Kubernetes operations that carrying out a plan needs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -9,68 +9,71 @@ use keelson_runtime::apply;
 use crate::{
     nodeset::facts::{ClaimOwner, Intent, PodFacts, PodId},
     slurm::{control, facts::NodeName},
+    wording::counted,
 };
 
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    #[error("cannot create pod {pod}")]
+    #[error("failed to create pod {pod}")]
     Create {
         pod: String,
         #[source]
         source: apply::Error,
     },
-    #[error("cannot change pod {pod}")]
+    #[error("failed to update pod {pod}")]
     Patch {
         pod: String,
         #[source]
         source: apply::Error,
     },
-    #[error("cannot delete pod {pod}")]
+    #[error("failed to delete pod {pod}")]
     Delete {
         pod: String,
         #[source]
         source: apply::Error,
     },
-    #[error("cannot change {nodes} nodes in Slurm")]
+    #[error("gave up deleting pod {pod} after {limit:?}: its slurmd may have registered with Slurm again")]
+    DeleteLate { pod: String, limit: Duration },
+    #[error("failed to update {} in Slurm", counted(*nodes, "node"))]
     Slurm {
         nodes: usize,
         #[source]
         source: control::Error,
     },
-    #[error("cannot {verb} {jobs} jobs")]
+    #[error("failed to {verb} {}", counted(*jobs, "job"))]
     Jobs {
         verb: &'static str,
         jobs: usize,
         #[source]
         source: control::Error,
     },
-    #[error("cannot ask Slurm about node {node}")]
+    #[error("failed to call Slurm for node {node}")]
     Ask {
         node: NodeName,
         #[source]
         source: control::Error,
     },
-    #[error("node {node} changed while it was to be renewed; its record and pod stay for now")]
+    #[error("node {node} changed before its record could be renewed; its record and pod are kept for now")]
     NotRenewed { node: NodeName },
-    #[error("cannot create claim {claim}")]
+    #[error("failed to create PersistentVolumeClaim {claim}")]
     CreateClaim {
         claim: String,
         #[source]
         source: apply::Error,
     },
-    #[error("cannot change the owner of claim {claim}")]
+    #[error("failed to update the owner of PersistentVolumeClaim {claim}")]
     OwnClaim {
         claim: String,
         #[source]
         source: apply::Error,
     },
-    #[error("claim {claim} of a former worker is being deleted; its successor waits")]
+    #[error("PersistentVolumeClaim {claim} of the previous worker is still being deleted")]
     ClaimGoing { claim: String },
-    #[error("worker {pod} cannot be built: {why}")]
+    #[error("failed to build worker {pod}: {why}")]
     NoTemplate { pod: String, why: String },
 }
 
-/// What becomes of something that is written on a pod.
+/// A change to one annotation of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Mark<T> {
     #[default]
@@ -95,55 +98,56 @@ impl<T> From<Option<T>> for Mark<T> {
     }
 }
 
-/// What is to be changed of a pod in one patch; `None` stays as it is.
+/// The changes to a pod in one patch; `None` means unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodPatch {
     pub intent: Mark<Intent>,
     pub deadline: Mark<Timestamp>,
     pub topology: Mark<String>,
     pub protected: Option<bool>,
-    /// We take charge of it.
+    /// Makes the NodeSet the controller of the pod.
     pub adopt: bool,
 }
 
-/// Where a worker is made.
+/// Where a worker is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spot {
     Ordinal {
         ordinal: u32,
-        /// The machine that it is pinned to.
-        machine: Option<String>,
+        /// The Kubernetes node that it is pinned to.
+        kube_node: Option<String>,
     },
     /// DaemonSet mode.
-    Machine { machine: String, hostname: String },
+    KubeNode { kube_node: String, hostname: String },
 }
 
-/// The worker pods of one NodeSet. Every change is made only to the pod as it was last looked at.
+/// The worker pods of one NodeSet. Every change applies only to the version of the pod that was last read.
 pub trait Workers: Send + Sync {
-    /// The worker as it was last seen.
+    /// Returns the worker as last read.
     fn look(&self, pod: &PodId) -> Option<PodFacts>;
-    /// False when the pod is gone or was changed by somebody else, so that nothing was written.
+    /// Returns false if nothing was written because the pod is gone or was changed by someone else.
     fn patch<'a>(&'a self, pod: &'a PodId, patch: &'a PodPatch) -> BoxFuture<'a, Result<bool, StepError>>;
-    /// Says with whom a claim of this pod is deleted.
+    /// Sets the owner of a claim of this pod.
     fn own_claim<'a>(
         &'a self,
         pod: &'a PodId,
         claim: &'a str,
         owner: &'a ClaimOwner,
     ) -> BoxFuture<'a, Result<(), StepError>>;
-    /// Shows and drops conditions.
+    /// Sets and removes pod conditions.
     fn show<'a>(
         &'a self,
         pod: &'a PodId,
         set: &'a BTreeMap<String, String>,
         drop: &'a [String],
     ) -> BoxFuture<'a, Result<(), StepError>>;
-    /// False when the pod is gone or was changed by somebody else, so that it stays.
-    fn delete<'a>(&'a self, pod: &'a PodId) -> BoxFuture<'a, Result<bool, StepError>>;
-    /// The name of the pod, if one was created.
+    /// Returns false if nothing was deleted because the pod is gone or was changed by someone else. Gives the call up
+    /// after `limit`.
+    fn delete<'a>(&'a self, pod: &'a PodId, limit: Duration) -> BoxFuture<'a, Result<bool, StepError>>;
+    /// Returns the name of the pod, if one was created.
     fn create<'a>(&'a self, spot: &'a Spot) -> BoxFuture<'a, Result<Option<String>, StepError>>;
-    /// Tells people what was done.
+    /// Sends a Normal event.
     fn note(&self, reason: &'static str, note: String);
-    /// Tells people what somebody should look at.
+    /// Sends a Warning event.
     fn warn(&self, reason: &'static str, note: String);
 }

@@ -1,4 +1,6 @@
-//! Records in Slurm of workers that are gone for good. Each counts towards `MaxNodeCount`.
+//! Deletes Slurm records of workers that were removed for good, because each record counts towards `MaxNodeCount`.
+
+use std::collections::HashSet;
 
 use keelson_api::nodeset::ScalingMode;
 
@@ -8,35 +10,38 @@ use crate::{
     slurm::facts::{NodeName, Slurm, SlurmNode},
 };
 
-/// Records that workers of this NodeSet made and that neither a pod nor a machine stands for any more.
+/// Returns the records that workers of this NodeSet created, that have no pod and that no future worker is expected to
+/// use.
 pub fn of(observed: &Observed) -> impl Iterator<Item = (&NodeName, &SlurmNode)> {
+    let Observed {
+        set,
+        pods,
+        kube_nodes,
+        ..
+    } = observed;
+    let stays = set.leaving == Leaving::No;
     let nodes = match &observed.slurm {
         Slurm::Unknown { .. } => None,
+        // A worker that is yet to be created may reuse any name.
+        Slurm::Known { .. }
+            if stays && set.mode == ScalingMode::StatefulSet && pods.len() < observed.desired() =>
+        {
+            None
+        }
         Slurm::Known { nodes, .. } => Some(nodes),
     };
+    let mut in_use: HashSet<&str> = pods.iter().map(|pod| pod.node.0.as_str()).collect();
+    if stays && set.mode == ScalingMode::DaemonSet {
+        let fitting = kube_nodes.values().filter(|kube_node| kube_node.fit != Fit::No);
+        in_use.extend(fitting.map(|kube_node| kube_node.hostname.as_str()));
+    }
     let nodes = nodes.into_iter().flatten();
-    let set = &observed.set;
-    nodes.filter(|(name, node)| node.is_of(&set.namespace, &set.name, &set.uid) && !is_in_use(observed, name))
+    nodes.filter(move |(name, node)| {
+        !in_use.contains(name.0.as_str()) && node.is_of(&set.namespace, &set.name, &set.uid)
+    })
 }
 
-fn is_in_use(observed: &Observed, name: &NodeName) -> bool {
-    if observed.pods.iter().any(|pod| pod.node == *name) {
-        return true;
-    }
-    if observed.set.leaving != Leaving::No {
-        return false;
-    }
-    match observed.set.mode {
-        // A worker that is still to be made may take over the name.
-        ScalingMode::StatefulSet => observed.pods.len() < observed.desired(),
-        ScalingMode::DaemonSet => observed
-            .machines
-            .values()
-            .any(|machine| machine.hostname == name.0 && machine.fit != Fit::No),
-    }
-}
-
-/// Those of them that are to go.
+/// Returns the leftover records that should be deleted.
 pub fn due(observed: &Observed) -> impl Iterator<Item = (&NodeName, &SlurmNode)> {
     of(observed).filter(|_| are_pruned(&observed.set))
 }
@@ -58,25 +63,26 @@ impl Draft<'_> {
     }
 }
 
-/// In DaemonSet mode the user says what becomes of the record when its machine goes: it may come back.
+/// Returns true if leftover records are deleted. In DaemonSet mode the user decides whether records are deleted with
+/// their Kubernetes node, which may come back.
 fn are_pruned(set: &SetFacts) -> bool {
     set.mode == ScalingMode::StatefulSet || set.prune || set.leaving != Leaving::No
 }
 
-/// Why the record of a worker that is gone has to stay.
+/// Returns why the record of a removed worker has to be kept, if it has to.
 fn stands_against(node: &SlurmNode) -> Option<String> {
     let serves = node.state.is_responding() && !node.down();
     let Some(work) = &node.work else {
-        return Some("the list of jobs has not been read".to_owned());
+        return Some("the job list has not been read yet".to_owned());
     };
     if node.busy() {
-        return Some("jobs hold it".to_owned());
+        return Some("it still has jobs".to_owned());
     }
     if node.draining() && !node.reason_is_ours() {
-        return Some(format!("somebody drained it ({})", node.reason));
+        return Some(format!("it was drained by someone else ({})", node.reason));
     }
     if serves && !node.draining() {
-        return Some("its slurmd still answers".to_owned());
+        return Some("its slurmd is still responding".to_owned());
     }
     if !node.reservation.is_empty() {
         return Some(format!("it is in reservation {}", node.reservation));
@@ -84,7 +90,7 @@ fn stands_against(node: &SlurmNode) -> Option<String> {
     match work.wanted_by.as_slice() {
         [] => None,
         [first, ..] => Some(format!(
-            "pending job {first} names it: cancel the job, or have it take any node (`scontrol update job={first} reqnodelist=`)"
+            "pending job {first} requests it: cancel the job, or clear its node list (`scontrol update job={first} reqnodelist=`)"
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! How many workers there are to be and where: who leaves because there is no place for it, and who is made.
+//! Scaling and placement: which workers are removed because they are surplus or misplaced, and which are created.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use super::{AT_A_TIME, Draft, Worker, order::rank};
 use crate::nodeset::facts::{Cause, Fit, Observed, Phase, PodFacts, Step};
 
 impl Draft<'_> {
-    /// Workers for which there is no place leave; whoever is wanted again stays.
+    /// Marks surplus or misplaced workers for removal, and unmarks those that are needed again.
     pub(super) fn choose_leavers(&mut self) {
         match self.set.mode {
             ScalingMode::StatefulSet => self.choose_surplus(),
@@ -20,7 +20,7 @@ impl Draft<'_> {
     }
 
     fn choose_surplus(&mut self) {
-        let (now, slurm, machines) = (self.observed.now, self.slurm(), &self.observed.machines);
+        let (now, slurm, kube_nodes) = (self.observed.now, self.slurm(), &self.observed.kube_nodes);
         let mut own: Vec<&mut Worker<'_>> = self
             .workers
             .iter_mut()
@@ -29,20 +29,25 @@ impl Draft<'_> {
         let surplus = own
             .len()
             .saturating_sub(usize::try_from(self.set.replicas).unwrap_or(usize::MAX));
-        // Those that are leaving already come first, so that a busy afternoon does not move the drain around.
-        own.sort_by_cached_key(|worker| (!worker.leaves_for_good(), rank(worker.facts, slurm)));
+        // Workers already marked come first, so the choice stays stable while jobs start and end.
+        own.sort_by_cached_key(|worker| (!worker.leaves_for_good(), rank(worker.facts, worker.node)));
         for (position, worker) in own.into_iter().enumerate() {
-            let nowhere = |machine: &String| !machines.get(machine).is_some_and(|facts| facts.fit != Fit::No);
+            let nowhere = |kube_node: &String| {
+                !kube_nodes
+                    .get(kube_node)
+                    .is_some_and(|facts| facts.fit != Fit::No)
+            };
             let pinned_nowhere =
-                worker.facts.machine.is_none() && worker.facts.target.as_ref().is_some_and(nowhere);
-            // Who has least to lose is known only while Slurm answers; before, a choice would be a guess that stays.
+                worker.facts.kube_node.is_none() && worker.facts.target.as_ref().is_some_and(nowhere);
+            // Without an answer from Slurm it is unknown which workers are idle, and the choice would be kept.
             let informed = slurm.is_known() || worker.facts.is_empty() || worker.leaves_for_good();
             if position < surplus {
                 if informed {
                     worker.intend(Cause::ScaleIn, now);
                 }
             } else if pinned_nowhere {
-                // The machine that it waits for is gone or does not fit any more; its successor goes elsewhere.
+                // The Kubernetes node that it waits for is gone or no longer eligible; its replacement is placed
+                // elsewhere.
                 worker.intend(Cause::Unplaced, now);
             } else if worker.leaves_for_good() {
                 worker.intent = None;
@@ -50,24 +55,25 @@ impl Draft<'_> {
         }
     }
 
-    /// One worker on each machine that fits, under the name that the machine gives it.
+    /// Marks misplaced workers in DaemonSet mode: each eligible Kubernetes node keeps one worker, with the host name
+    /// that the node requests.
     fn choose_misplaced(&mut self) {
-        let (now, slurm) = (self.observed.now, self.slurm());
-        let mut by_machine: BTreeMap<Option<&String>, Vec<&mut Worker<'_>>> = BTreeMap::new();
+        let now = self.observed.now;
+        let mut by_kube_node: BTreeMap<Option<&String>, Vec<&mut Worker<'_>>> = BTreeMap::new();
         for worker in self
             .workers
             .iter_mut()
             .filter(|worker| worker.facts.mode == ScalingMode::DaemonSet)
         {
-            by_machine
+            by_kube_node
                 .entry(worker.facts.target.as_ref())
                 .or_default()
                 .push(worker);
         }
-        for (machine, mut workers) in by_machine {
-            let facts = machine.and_then(|machine| self.observed.machines.get(machine));
-            // The one whose loss would cost most stays.
-            workers.sort_by_cached_key(|worker| std::cmp::Reverse(rank(worker.facts, slurm)));
+        for (kube_node, mut workers) in by_kube_node {
+            let facts = kube_node.and_then(|kube_node| self.observed.kube_nodes.get(kube_node));
+            // Keep the worker whose removal would cost most.
+            workers.sort_by_cached_key(|worker| std::cmp::Reverse(rank(worker.facts, worker.node)));
             for (position, worker) in workers.into_iter().enumerate() {
                 let cause = match facts {
                     None => Some(Cause::Unplaced),
@@ -86,13 +92,13 @@ impl Draft<'_> {
     }
 
     pub(super) fn create(&mut self) {
-        // A worker that registers takes jobs at once.
+        // A new worker would accept jobs as soon as it registers.
         if self.set.quiesced {
             return;
         }
         let steps = match self.set.mode {
             ScalingMode::StatefulSet => self.missing_ordinals(),
-            ScalingMode::DaemonSet => self.missing_machines(),
+            ScalingMode::DaemonSet => self.missing_kube_nodes(),
         };
         let starting = self
             .workers
@@ -104,7 +110,7 @@ impl Draft<'_> {
                 .unwrap_or(usize::MAX)
                 .saturating_sub(starting)
         });
-        // Whoever mistyped a number must not wait until it is reached.
+        // Create in batches, so that a mistyped number of replicas can be corrected in time.
         if steps.len().min(room) > AT_A_TIME {
             self.plan.look_within(Duration::ZERO);
         }
@@ -113,8 +119,8 @@ impl Draft<'_> {
     }
 
     fn missing_ordinals(&self) -> Vec<Step> {
-        // A dying pod keeps its place: the one that follows has the same name. So does one of the other mode that has
-        // not been told to go.
+        // A terminating pod keeps its place, because its replacement has the same name. So does a pod of the other
+        // scaling mode that is not marked for removal.
         let own = |pod: &PodFacts| pod.mode == ScalingMode::StatefulSet;
         let staying = self
             .workers
@@ -128,20 +134,20 @@ impl Draft<'_> {
         free.take(missing)
             .map(|ordinal| Step::Create {
                 ordinal,
-                machine: self.pin(ordinal),
+                kube_node: self.pin(ordinal),
             })
             .collect()
     }
 
-    /// Where an ordinal goes back to, as long as that machine is there and fits.
+    /// Returns the Kubernetes node that an ordinal is pinned to, if it exists and is eligible.
     fn pin(&self, ordinal: u32) -> Option<String> {
-        let machine = self.set.pins.get(&ordinal)?;
-        let facts = self.observed.machines.get(machine)?;
-        (facts.fit != Fit::No).then(|| machine.clone())
+        let kube_node = self.set.pins.get(&ordinal)?;
+        let facts = self.observed.kube_nodes.get(kube_node)?;
+        (facts.fit != Fit::No).then(|| kube_node.clone())
     }
 
-    fn missing_machines(&self) -> Vec<Step> {
-        // Whoever is there, even dying or of the other mode, holds the machine and maybe the name.
+    fn missing_kube_nodes(&self) -> Vec<Step> {
+        // Any existing pod, even terminating or of the other mode, occupies its Kubernetes node and possibly the name.
         let held: BTreeSet<&String> = self
             .observed
             .pods
@@ -152,33 +158,33 @@ impl Draft<'_> {
         let mut names: BTreeSet<&String> = self.observed.pods.iter().map(|pod| &pod.node.0).collect();
         names.extend(taken);
         self.observed
-            .machines
+            .kube_nodes
             .iter()
-            .filter(|(name, machine)| {
-                // Two machines that give their workers one name get one worker, and so does one machine that two NodeSets
-                // claim; `name_conflicts` tells of the other.
-                machine.fit == Fit::Run && !held.contains(name) && names.insert(&machine.hostname)
+            .filter(|(name, kube_node)| {
+                // Two Kubernetes nodes with the same host name get one worker, and so does one node that two NodeSets
+                // select; `name_conflicts` reports the other.
+                kube_node.fit == Fit::Run && !held.contains(name) && names.insert(&kube_node.hostname)
             })
-            .map(|(name, machine)| Step::CreateOn {
-                machine: name.clone(),
-                hostname: machine.hostname.clone(),
+            .map(|(name, kube_node)| Step::CreateOn {
+                kube_node: name.clone(),
+                hostname: kube_node.hostname.clone(),
             })
             .collect()
     }
 }
 
-/// Machines that give their workers the same name, by that name: only one of them can have a worker.
+/// Returns the Kubernetes nodes that request the same host name, by that name: only one of them can have a worker.
 pub fn name_conflicts(observed: &Observed) -> BTreeMap<&str, Vec<&str>> {
     let mut by_name: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     if observed.set.mode == ScalingMode::DaemonSet {
-        for (name, machine) in observed
-            .machines
+        for (name, kube_node) in observed
+            .kube_nodes
             .iter()
-            .filter(|(_, machine)| machine.fit == Fit::Run)
+            .filter(|(_, kube_node)| kube_node.fit == Fit::Run)
         {
-            by_name.entry(&machine.hostname).or_default().push(name);
+            by_name.entry(&kube_node.hostname).or_default().push(name);
         }
     }
-    by_name.retain(|_, machines| machines.len() > 1);
+    by_name.retain(|_, kube_nodes| kube_nodes.len() > 1);
     by_name
 }

@@ -1,11 +1,11 @@
-//! Decides what happens next to the workers of a NodeSet. Pure, total, and the same for any order of its input.
+//! Plans the next steps for the workers of a NodeSet. Pure, total, and independent of the order of its input.
 //!
-//! The rules that must never be broken:
-//! - a worker in which a job may run is removed only when Slurm, asked after the decision, says drained and idle, or says
-//!   that it does not know the node while it knows the rest of the fleet;
-//! - no answer from Slurm means wait;
-//! - no step takes an available worker out while as many as the budget allows are out already;
-//! - a drain that somebody else made is never undone.
+//! Invariants:
+//! - a worker that may have jobs is removed only if Slurm, queried after the decision, reports it as drained and idle,
+//!   or reports that it does not know the node while it knows the rest of the fleet;
+//! - while Slurm does not answer, the plan waits;
+//! - no step makes an available worker unavailable once the budget is used up;
+//! - a drain that someone else set is never undone.
 
 mod drain;
 mod leftovers;
@@ -15,7 +15,7 @@ mod order;
 mod remove;
 mod replace;
 
-use std::time::Duration;
+use std::{cell::OnceCell, collections::HashSet, time::Duration};
 
 use jiff::Timestamp;
 use keelson_api::nodeset::ScalingMode;
@@ -26,11 +26,12 @@ pub use self::{
 };
 use super::{
     claims,
-    facts::{Cause, ClaimOwner, Intent, Leaving, Observed, Plan, PodFacts, SetFacts, Step},
+    facts::{Cause, ClaimOwner, Intent, Leaving, Observed, Plan, PodFacts, SetFacts, Step, Why},
 };
-use crate::slurm::facts::{Slurm, SlurmNode};
+use crate::slurm::facts::{NodeName, Slurm, SlurmNode};
 
-/// Calls to the API server that one plan asks for of what could go on for long. Then everything is looked at again.
+/// The maximum number of pods that one plan creates, and of informational steps in it. The next plan continues after
+/// that.
 const AT_A_TIME: usize = 200;
 
 pub fn plan(observed: &Observed) -> Plan {
@@ -48,7 +49,7 @@ pub fn plan(observed: &Observed) -> Plan {
             draft.create();
             draft.adoptions();
         }
-        // Who is on the way out adopts nobody: the garbage collector would take the reference away again.
+        // A NodeSet that is being deleted adopts no pods: the garbage collector would remove the owner reference again.
         Leaving::Drain | Leaving::Immediately | Leaving::Orphan => draft.intend_all(Cause::Deletion),
     }
     draft.intentions();
@@ -64,7 +65,8 @@ pub fn plan(observed: &Observed) -> Plan {
     draft.plan
 }
 
-/// What is done while nothing may be changed: workers are kept from being deleted together with their NodeSet.
+/// Returns the plan while no changes may be made: it only protects workers from being deleted together with their
+/// NodeSet.
 pub fn hold(observed: &Observed) -> Plan {
     let mut draft = Draft::new(observed);
     if observed.set.leaving == Leaving::No {
@@ -73,29 +75,59 @@ pub fn hold(observed: &Observed) -> Plan {
     draft.plan
 }
 
-/// Whether a decision depends on what jobs do, so that their list has to be read.
+/// Returns true if a decision depends on jobs, so the job list has to be read.
 pub fn needs_jobs(observed: &Observed) -> bool {
     let Observed { set, pods, slurm, .. } = observed;
     let surplus = set.mode == ScalingMode::StatefulSet && pods.len() > observed.desired();
     let leaves = |pod: &PodFacts| pod.intent.is_some() || pod.revision != set.revision;
-    // Whoever is drained for whatever reason loses its protection when no job is left.
+    // A drained worker loses its eviction protection once it has no jobs, whatever the reason of the drain.
     let drains = |pod: &PodFacts| set.protect && slurm.node(&pod.node).is_some_and(SlurmNode::draining);
     set.leaving != Leaving::No
         || surplus
         || !set.records.is_empty()
         || pods.iter().any(|pod| leaves(pod) || drains(pod))
-        || leftovers::due(observed).next().is_some()
+        || leftovers::due(observed).any(|(_, node)| !node.outdated)
 }
 
-/// A pod and what is intended with it, after this plan's own decisions.
+/// Returns the nodes whose next state decides something: those of workers that are to be removed, of workers that lose
+/// their protection once they are drained, and of workers that are about to register.
+pub fn awaited<'a>(observed: &'a Observed, plan: &'a Plan) -> impl Iterator<Item = NodeName> + 'a {
+    let leave = plan.waits.iter().filter(|wait| depends_on_node(&wait.why));
+    let stay = observed.pods.iter().filter(|pod| {
+        let node = observed.slurm.node(&pod.node);
+        let drains = node.is_some_and(|node| node.draining() && !node.proven_drained());
+        // A record that stays when a worker is replaced shows the previous one until the next registers.
+        let registers = pod.may_register(observed.now) && !node.is_some_and(|node| serves(pod, node));
+        (pod.protected && drains) || registers
+    });
+    let leave = leave.map(|wait| &wait.node);
+    leave.chain(stay.map(|pod| &pod.node)).cloned()
+}
+
+/// Returns true if a change of the worker's node may end the wait.
+fn depends_on_node(why: &Why) -> bool {
+    match why {
+        Why::Reading
+        | Why::Jobs { .. }
+        | Why::Starting
+        | Why::CannotRequeue { .. }
+        | Why::Reserved { .. }
+        | Why::SuspectLoss => true,
+        Why::SlurmUnknown | Why::JobsUnread { .. } | Why::Wanted { .. } => false,
+    }
+}
+
+/// A pod and its intent, including the decisions of this plan.
 struct Worker<'a> {
     facts: &'a PodFacts,
+    /// Its node as Slurm last reported it.
+    node: Option<&'a SlurmNode>,
     intent: Option<Intent>,
 }
 
 impl Worker<'_> {
     fn intend(&mut self, cause: Cause, now: Timestamp) {
-        // An older intent keeps its time: the drain that goes with it is already under way.
+        // An existing intent keeps its time, because its drain is already in progress.
         let standing = self.intent.as_ref().or(self.facts.intent.as_ref());
         let since = standing.map_or(now, |intent| intent.since);
         self.intent = Some(Intent { cause, since });
@@ -106,13 +138,15 @@ impl Worker<'_> {
     }
 }
 
-/// A plan in the making.
+/// A plan under construction.
 struct Draft<'a> {
     set: &'a SetFacts,
     observed: &'a Observed,
-    /// Not terminating, by name.
+    /// Pods that are not terminating, sorted by name.
     workers: Vec<Worker<'a>>,
     terminating: Vec<&'a PodFacts>,
+    /// Whether Slurm's list lacks most workers, see `suspects_loss`.
+    short_list: OnceCell<bool>,
     plan: Plan,
 }
 
@@ -125,6 +159,7 @@ impl<'a> Draft<'a> {
             .into_iter()
             .map(|facts| Worker {
                 facts,
+                node: observed.slurm.node(&facts.node),
                 intent: facts.intent.clone(),
             })
             .collect();
@@ -133,6 +168,7 @@ impl<'a> Draft<'a> {
             observed,
             workers,
             terminating,
+            short_list: OnceCell::new(),
             plan: Plan::default(),
         }
     }
@@ -155,23 +191,36 @@ impl<'a> Draft<'a> {
         self.plan.steps.extend(steps);
     }
 
-    /// What only tells others how things are goes in portions: whatever became urgent meanwhile goes before the rest.
+    /// Drops conditions of pods that this plan removes, and limits the other informational steps, so that urgent steps of
+    /// the next plan do not wait for them.
     fn put_off(&mut self) {
+        let removed = |step: &Step| match step {
+            Step::Discard { pod }
+            | Step::Force { pod }
+            | Step::Replace { pod, .. }
+            | Step::Retire { pod, .. } => Some(pod.uid.clone()),
+            _ => None,
+        };
+        let removed: HashSet<String> = self.plan.steps.iter().filter_map(removed).collect();
         let mut told = 0;
-        self.plan.steps.retain(|step| {
-            let tells = matches!(
-                step,
-                Step::Conditions { .. } | Step::Protect { protected: false, .. }
-            );
-            told += usize::from(tells);
-            !tells || told <= AT_A_TIME
+        self.plan.steps.retain(|step| match step {
+            Step::Conditions { pod, .. }
+            | Step::Protect {
+                pod,
+                protected: false,
+            } => {
+                let is_told = !(matches!(step, Step::Conditions { .. }) && removed.contains(&pod.uid));
+                told += usize::from(is_told);
+                is_told && told <= AT_A_TIME
+            }
+            _ => true,
         });
         if told > AT_A_TIME {
             self.plan.look_within(Duration::ZERO);
         }
     }
 
-    /// With whom claims go is settled before anybody goes.
+    /// Sets the owners of claims before any worker is removed.
     fn claims(&mut self) {
         for worker in &self.workers {
             let pod = worker.facts.id();
@@ -193,7 +242,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What is intended is written on the pods before Slurm hears of it.
+    /// Writes intents to the pods before any call to Slurm.
     fn intentions(&mut self) {
         for worker in self
             .workers
@@ -220,5 +269,7 @@ mod model;
 mod promises;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod removal_calls;
 #[cfg(test)]
 pub(super) mod tests;

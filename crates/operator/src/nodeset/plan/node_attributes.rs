@@ -1,4 +1,4 @@
-//! What Slurm is told of the machine under a worker, and what the pod shows of its Slurm node.
+//! Copies attributes of Kubernetes nodes to Slurm nodes, and shows the state of Slurm nodes as pod conditions.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,47 +12,48 @@ use crate::{
     slurm::facts::{NodeName, SlurmNode},
 };
 
-/// Jobs come and go; a pod shows that at most this often, so that a busy cluster does not keep the API server busy.
+/// The minimum interval between updates of a pod's job-related conditions, to limit the load on the API server.
 const CALM: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
-/// While workers start, the API server has more urgent things to do than to hear how much work others have.
+/// How long a worker that is not ready delays job-related conditions after its creation, to limit the load on the API
+/// server.
 const STARTING: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
 const AFTER_START: Duration = Duration::from_secs(5);
-/// Conditions that only say how much work there is.
+/// Conditions that only show the job load.
 const WORK: [&str; 4] = ["Idle", "Mixed", "Allocated", "Completing"];
 
 impl Draft<'_> {
     pub(super) fn descriptions(&mut self) {
         let now = self.observed.now;
-        // One that does not come up at all must not keep the others silent.
+        // A worker that never starts must not delay the others forever.
         let starting = self.workers.iter().any(|worker| {
             let pod = worker.facts;
             pod.ready_since.is_none() && now.duration_since(pod.created) < STARTING
         });
         for worker in &self.workers {
             let pod = worker.facts;
-            let node = self.slurm().node(&pod.node).filter(|node| !node.outdated);
-            let machine = pod
-                .machine
+            let node = worker.node.filter(|node| !node.outdated);
+            let kube_node = pod
+                .kube_node
                 .as_ref()
-                .and_then(|name| self.observed.machines.get(name));
-            if let Some(machine) = machine {
-                let moved = machine.topology != pod.topology;
+                .and_then(|name| self.observed.kube_nodes.get(name));
+            if let Some(kube_node) = kube_node {
+                let moved = kube_node.topology != pod.topology;
                 if moved {
                     self.plan.steps.push(Step::Topology {
                         pod: pod.id(),
-                        topology: machine.topology.clone(),
+                        topology: kube_node.topology.clone(),
                     });
                 }
                 if let Some(node) = node {
-                    // An API without a word for it is tried once for each change, so that a person hears why nothing happens.
-                    let placed = place(&pod.node, machine, pod, node);
+                    // If the Slurm API cannot change the topology, try once per change, so that an event reports it.
+                    let placed = place(&pod.node, kube_node, pod, node);
                     self.plan
                         .steps
                         .extend(placed.filter(|_| self.set.places_nodes || moved));
-                    self.plan.steps.extend(features(&pod.node, machine, node));
+                    self.plan.steps.extend(features(&pod.node, kube_node, node));
                 }
             }
-            // Before slurmd has run in it, what Slurm says is about the worker that had the name before.
+            // Until slurmd has run in this pod, the state in Slurm is that of the previous worker.
             let own = node.filter(|_| pod.start == Start::Yes);
             match own.map(|node| show_state(pod, node, now, starting)) {
                 Some(Show::Now(step)) => self.plan.steps.push(step),
@@ -65,7 +66,7 @@ impl Draft<'_> {
     }
 }
 
-/// What is to be done about the conditions of a pod.
+/// When to update the conditions of a pod.
 enum Show {
     Shown,
     Now(Step),
@@ -107,9 +108,9 @@ fn show_state(pod: &PodFacts, node: &SlurmNode, now: Timestamp, starting: bool) 
     }
 }
 
-fn place(name: &NodeName, machine: &KubeNodeFacts, pod: &PodFacts, node: &SlurmNode) -> Option<Step> {
-    // Where nobody ever wrote a topology, Slurm's own is left alone.
-    let wanted = match (&machine.topology, &pod.topology) {
+fn place(name: &NodeName, kube_node: &KubeNodeFacts, pod: &PodFacts, node: &SlurmNode) -> Option<Step> {
+    // Without a topology annotation, the topology in Slurm is not changed.
+    let wanted = match (&kube_node.topology, &pod.topology) {
         (Some(topology), _) => topology.as_str(),
         (None, Some(_)) => "",
         (None, None) => return None,
@@ -120,13 +121,13 @@ fn place(name: &NodeName, machine: &KubeNodeFacts, pod: &PodFacts, node: &SlurmN
     })
 }
 
-/// Only features with our prefix are ours to change.
-fn features(name: &NodeName, machine: &KubeNodeFacts, node: &SlurmNode) -> Option<Step> {
+/// Updates the features with our prefix, and keeps the others.
+fn features(name: &NodeName, kube_node: &KubeNodeFacts, node: &SlurmNode) -> Option<Step> {
     let merged = |known: &[String]| -> Vec<String> {
         let theirs = known
             .iter()
             .filter(|feature| !feature.starts_with(FEATURE_PREFIX));
-        let mut all: Vec<String> = theirs.chain(&machine.features).cloned().collect();
+        let mut all: Vec<String> = theirs.chain(&kube_node.features).cloned().collect();
         all.sort();
         all.dedup();
         all

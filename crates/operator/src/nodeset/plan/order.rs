@@ -1,4 +1,4 @@
-//! Which worker goes first when some must go: the one whose loss costs least. Pure.
+//! The order in which workers are removed: those that cost least first. Pure.
 
 use std::cmp::Reverse;
 
@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use crate::{
     nodeset::facts::{Phase, PodFacts},
-    slurm::facts::Slurm,
+    slurm::facts::SlurmNode,
 };
 
-/// Smaller goes first. The order of the criteria is Slinky's.
+/// Smaller ranks are removed first. The order of the criteria is Slinky's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
+pub struct Rank<'a> {
     assigned: bool,
     phase: Phase,
     ready: bool,
@@ -22,7 +22,7 @@ pub struct Rank {
     ordinal: Reverse<Option<u32>>,
     ready_since: Reverse<Option<Timestamp>>,
     created: Reverse<Timestamp>,
-    name: String,
+    name: &'a str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,15 +32,15 @@ enum Work {
     Unlimited,
 }
 
-pub fn rank(pod: &PodFacts, slurm: &Slurm) -> Rank {
-    let work = match slurm.node(&pod.node) {
+pub fn rank<'a>(pod: &'a PodFacts, node: Option<&SlurmNode>) -> Rank<'a> {
+    let work = match node {
         Some(node) if node.busy() => node.busy_until().map_or(Work::Unlimited, Work::Until),
-        // It serves a Slurm that had not heard of it when it was last read: it may have a job by now.
+        // It was not registered when Slurm was last read, but may have a job by now.
         None if pod.ready_since.is_some() => Work::Unlimited,
         Some(_) | None => Work::Idle,
     };
     Rank {
-        assigned: pod.machine.is_some(),
+        assigned: pod.kube_node.is_some(),
         phase: pod.phase,
         ready: pod.ready_since.is_some(),
         cost: pod.deletion_cost,
@@ -49,6 +49,6 @@ pub fn rank(pod: &PodFacts, slurm: &Slurm) -> Rank {
         ordinal: Reverse(pod.ordinal),
         ready_since: Reverse(pod.ready_since),
         created: Reverse(pod.created),
-        name: pod.name.clone(),
+        name: &pod.name,
     }
 }

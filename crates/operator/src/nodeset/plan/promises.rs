@@ -1,4 +1,5 @@
-//! What holds for every plan on any observation: the promises that a reader can check without knowing how plans are made.
+//! Checks invariants that every plan must satisfy for any observation. They can be understood without knowing how plans
+//! are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::{
     slurm::facts::{Slurm, SlurmNode},
 };
 
-/// Panics with a sentence when a promise is broken.
+/// Panics with a message if an invariant is violated.
 pub fn check(observed: &Observed, plan: &Plan) {
     only_our_drains_are_undone(observed, plan);
     protection_ends_with_the_last_job(observed, plan);
@@ -90,7 +91,7 @@ fn jobs_are_ended_as_the_user_wrote(observed: &Observed, plan: &Plan) {
     }
 }
 
-/// Else it would never be renewed.
+/// Checks that the status lists a record that is kept. Otherwise the record would never be renewed.
 fn a_record_that_stays_is_noted(observed: &Observed, plan: &Plan) {
     for step in &plan.steps {
         if let Step::Replace {
@@ -113,7 +114,7 @@ fn nobody_goes_without_proof(observed: &Observed, plan: &Plan) {
         let pod = observed.pods.iter().find(|pod| pod.id() == *id).unwrap();
         let over = pod.is_empty();
         let since = pod.intent.as_ref().map(|intent| intent.since);
-        // Only what was asked after the decision was written down says anything of it, of the node and of its jobs.
+        // Only a read after the decision was written proves anything about the node and its jobs.
         let later = |node: &SlurmNode| {
             let no_job = node.work.as_ref().is_some_and(|work| work.jobs.is_empty());
             node.drained() && no_job && since.is_some_and(|since| node.read_at > since)
@@ -122,7 +123,7 @@ fn nobody_goes_without_proof(observed: &Observed, plan: &Plan) {
         let proven = observed.slurm.is_known()
             && match observed.slurm.node(&pod.node) {
                 Some(node) => later(node),
-                // Nothing runs in it, and it never registered: there is nothing that Slurm could have forgotten.
+                // Nothing runs in the pod and it never registered, so there is nothing that Slurm could have forgotten.
                 None => unheld && (knows_anybody(observed) || nothing_runs_in(pod)),
             };
         assert!(over || proven, "{} was to go without proof", pod.name);
@@ -133,14 +134,15 @@ fn nothing_runs_in(pod: &PodFacts) -> bool {
     pod.start != Start::Perhaps && !pod.running && pod.conditions.is_empty()
 }
 
-/// A Slurm that knows none of those at work has lost its state, and its silence about one of them proves nothing.
+/// Returns true if Slurm knows at least one ready worker. Otherwise it may have lost its state, and the absence of a
+/// worker from its node list proves nothing.
 fn knows_anybody(observed: &Observed) -> bool {
     let at_work = |pod: &&PodFacts| !pod.terminating && pod.ready_since.is_some();
     let known = |pod: &PodFacts| observed.slurm.node(&pod.node).is_some();
     observed.pods.iter().filter(at_work).any(known)
 }
 
-/// Could take a job now, and is to stay. What is intended with it is taken back in this plan, or nothing is.
+/// Returns true if the worker could accept a job now and stays: it has no intent, or this plan removes the intent.
 fn stays_available(observed: &Observed, plan: &Plan, pod: &PodFacts) -> bool {
     let stays = PodFacts {
         intent: None,
@@ -159,13 +161,13 @@ fn is_available(observed: &Observed, pod: &PodFacts) -> bool {
     works && pod.intent.is_none() && !pod.terminating
 }
 
-/// What is available and is told to go in this plan, on top of what is out already. While Slurm is silent, nobody knows how many
-/// those are.
+/// Checks that the available workers marked in this plan, plus those already out of service, stay within the budget.
+/// While Slurm does not answer, it is unknown how many are out of service, so no available worker may be marked.
 fn the_budget_holds(observed: &Observed, plan: &Plan) {
     let max_unavailable = match observed.set.strategy {
         Strategy::Rolling { max_unavailable, .. } => usize::try_from(max_unavailable.max(1)).unwrap(),
         Strategy::OnDelete => 1,
-        // In its window the whole fleet is out of service.
+        // In a maintenance window the whole fleet is out of service.
         Strategy::Scheduled { .. } => usize::MAX,
     };
     let available: Vec<&PodFacts> = observed
@@ -182,7 +184,7 @@ fn the_budget_holds(observed: &Observed, plan: &Plan) {
         taken == 0 || (observed.slurm.is_known() && out + taken <= max_unavailable),
         "budget exceeded: {out} + {taken} > {max_unavailable}"
     );
-    // Nor are all of those told to go that are out of service for a moment.
+    // Workers that are only briefly out of service must not all be marked either.
     let replaced = |cause: &Cause| matches!(cause, Cause::Rollout | Cause::ModeSwitch | Cause::Unregistered);
     let told: BTreeMap<&str, Cause> = intended(plan).filter(|(_, cause)| replaced(cause)).collect();
     let newly = |pod: &&PodFacts| {
@@ -242,12 +244,12 @@ fn places_are_taken_once(observed: &Observed, plan: &Plan) {
     }
 }
 
-/// Of workers that differ only in their jobs, the one whose jobs last longest is not the one to go.
+/// Checks that no busy worker is scaled in while an idle one, otherwise alike, stays.
 fn the_busiest_stay(observed: &Observed, plan: &Plan) {
     let leaving: BTreeMap<&str, Cause> = intended(plan).collect();
     let busy = |pod: &PodFacts| observed.slurm.node(&pod.node).is_some_and(SlurmNode::busy);
     let alike = |pod: &&PodFacts| {
-        pod.mode == ScalingMode::StatefulSet && is_available(observed, pod) && pod.machine.is_some()
+        pod.mode == ScalingMode::StatefulSet && is_available(observed, pod) && pod.kube_node.is_some()
     };
     let taken = |pod: &PodFacts| leaving.get(pod.name.as_str()) == Some(&Cause::ScaleIn);
     let an_idle_one_stays = observed

@@ -1,6 +1,6 @@
-//! The promises hold in every order of events: a random walk over the model, by `proptest-state-machine`.
+//! Tests the invariants in random orders of events: a random walk over the model, with `proptest-state-machine`.
 //!
-//! Failures are kept in `proptest-regressions/` and tried first ever after.
+//! Failing cases are stored in `proptest-regressions/` and run first from then on.
 
 use jiff::SignedDuration;
 use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
@@ -56,7 +56,7 @@ fn event() -> impl Strategy_<Value = Event> {
     ]
 }
 
-/// Anything may happen at any time; what comes of it is the model's to say.
+/// Allows any event at any time; the model decides what effect it has.
 #[derive(Debug, Clone)]
 struct Anything;
 
@@ -87,12 +87,12 @@ impl StateMachineTest for Engine {
 
     fn apply(mut world: World, (): &(), event: Event) -> World {
         world.happens(&event);
-        // No job is lost, whatever happens and wherever the operator is killed.
+        // No job is lost, whatever happens and whenever the operator is killed.
         assert_eq!(world.lost, 0, "after {event:?}");
         world
     }
 
-    /// When people and jobs leave it alone, it comes to rest with what was asked for, and then does nothing.
+    /// Checks that the system reaches the desired state and then makes no more changes, once users and jobs make none.
     fn teardown(mut world: World, (): ()) {
         calm(&mut world);
         if world.set.leaving == Leaving::Drain {
@@ -144,7 +144,7 @@ impl StateMachineTest for Engine {
     }
 }
 
-/// A worker that is drained and stays loses its protection once, and then nothing more is written.
+/// Checks that a cordoned worker loses its protection once, and that nothing more is written after that.
 fn rests_while_a_cordon_stands(world: &mut World) {
     for pod in world.pods.values_mut() {
         pod.cordoned = true;
@@ -158,14 +158,14 @@ fn rests_while_a_cordon_stands(world: &mut World) {
     assert!(world.pods.values().all(|pod| !pod.protected));
 }
 
-/// Jobs end, and people take back what they did.
+/// Ends all jobs and reverts the changes of users.
 fn calm(world: &mut World) {
     world.late = None;
     world.set.on_drain_timeout = DrainTimeoutAction::Wait;
     world.set.paused = None;
-    for machine in &mut world.machines {
-        *machine.1 = KubeNodeFacts {
-            hostname: machine.0.clone(),
+    for kube_node in &mut world.kube_nodes {
+        *kube_node.1 = KubeNodeFacts {
+            hostname: kube_node.0.clone(),
             ..KubeNodeFacts::default()
         };
     }
@@ -183,7 +183,7 @@ fn calm(world: &mut World) {
     }
 }
 
-/// 500 walks; `PROPTEST_CASES` asks for more.
+/// Runs at least 500 walks; `PROPTEST_CASES` can raise the number.
 fn config() -> ProptestConfig {
     let config = ProptestConfig::default();
     ProptestConfig {

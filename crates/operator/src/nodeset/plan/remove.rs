@@ -1,24 +1,28 @@
-//! Which pods may go now, and what the others wait for.
+//! Decides which pods can be removed now, and what the others wait for.
 
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 use keelson_api::nodeset::{DrainTimeoutAction, ScalingMode};
 
-use super::Draft;
+use super::{Draft, Worker};
 use crate::{
-    nodeset::facts::{Intent, Leaving, NextRecord, Phase, PodFacts, Start, Step, Strategy, Wait, Why},
+    nodeset::facts::{
+        Intent, Leaving, NextRecord, Observed, Phase, PodFacts, Start, Step, Strategy, Wait, Why,
+    },
     slurm::{
         facts::{JobReading, Slurm, SlurmNode},
         jobs::HeldBy,
     },
+    wording::listed,
 };
 
-/// A worker's clock may be that far behind the API server's.
+/// The tolerated clock difference between a worker and the API server.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 
 impl Draft<'_> {
     pub(super) fn removals(&mut self) {
+        let names = Names::of(self.observed);
         let mut steps = Vec::new();
         let mut waits = Vec::new();
         for worker in &self.workers {
@@ -28,9 +32,9 @@ impl Draft<'_> {
                 continue;
             }
             let Some(intent) = &worker.intent else { continue };
-            // An intent that is not written yet has no drain behind it that survives a restart.
-            let written = pod.intent.as_ref() == Some(intent) || !self.may_hold_jobs(pod);
-            match self.may_go(pod, intent) {
+            // An intent that is not written yet would be lost if the operator restarted.
+            let written = pod.intent.as_ref() == Some(intent) || !Self::may_hold_jobs(worker);
+            match self.may_go(worker, intent, &names) {
                 Ok(step) if written => steps.push(step),
                 Ok(_) => waits.push(Wait {
                     pod: pod.name.clone(),
@@ -48,37 +52,38 @@ impl Draft<'_> {
         self.plan.waits.extend(waits);
     }
 
-    /// Whether a job can be in it: slurmd ran there, or may have, or Slurm has heard of it already.
-    pub(super) fn may_hold_jobs(&self, pod: &PodFacts) -> bool {
-        let serves = |node: &SlurmNode| serves(pod, node);
+    /// Returns true if the pod may have jobs: slurmd ran or may have run in it, or it is registered with Slurm.
+    pub(super) fn may_hold_jobs(worker: &Worker<'_>) -> bool {
+        let pod = worker.facts;
         pod.start != Start::Never
-            || (pod.machine.is_some() && self.slurm().node(&pod.node).is_some_and(serves))
+            || (pod.kube_node.is_some() && worker.node.is_some_and(|node| serves(pod, node)))
     }
 
-    /// The step that removes the pod, or what stands against it.
-    fn may_go(&self, pod: &PodFacts, intent: &Intent) -> Result<Step, Why> {
+    /// Returns the step that removes the pod, or why it cannot be removed yet.
+    fn may_go(&self, worker: &Worker<'_>, intent: &Intent, names: &Names) -> Result<Step, Why> {
+        let pod = worker.facts;
         if self.set.leaving == Leaving::Immediately {
             return Ok(Step::Force { pod: pod.id() });
         }
-        if !self.may_hold_jobs(pod) {
+        if !Self::may_hold_jobs(worker) {
             return Ok(Step::Discard { pod: pod.id() });
         }
-        let nodes = match self.slurm() {
+        match self.slurm() {
             Slurm::Unknown { .. } => return Err(Why::SlurmUnknown),
             Slurm::Known {
                 jobs: JobReading::Failed { why },
                 ..
             } => return Err(Why::JobsUnread { why: why.clone() }),
-            Slurm::Known { nodes, .. } => nodes,
-        };
+            Slurm::Known { .. } => {}
+        }
         let (id, node) = (pod.id(), pod.node.clone());
         let replace = |record| Step::Replace {
             pod: pod.id(),
             node: pod.node.clone(),
             record,
         };
-        let frees_name = intent.cause.frees_name() || !self.name_comes_back(pod);
-        match nodes.get(&pod.node) {
+        let frees_name = intent.cause.frees_name() || !names.come_back(pod);
+        match worker.node {
             None if pod.may_register(self.observed.now) => Err(Why::Starting),
             None if self.suspects_loss(pod) => Err(Why::SuspectLoss),
             None if !self.slurm().nobody_holds(&pod.node, intent.since) => Err(Why::Reading),
@@ -90,9 +95,9 @@ impl Draft<'_> {
                 if frees_name {
                     return match unwanted(found) {
                         Ok(()) => Ok(Step::Retire { pod: id, node }),
-                        // They keep the record, and the user's time for the worker itself is over.
+                        // Pending jobs keep the record, but drain.timeout has expired for the worker.
                         Err(Why::Wanted { .. }) if self.out_of_time(intent) => Ok(replace(NextRecord::Stays)),
-                        // Its own maintenance window: the record goes when that is over.
+                        // The NodeSet's own maintenance window: the record is deleted after the window.
                         Err(Why::Reserved { .. }) if self.is_in_window(found) => {
                             Ok(replace(NextRecord::Stays))
                         }
@@ -100,7 +105,7 @@ impl Draft<'_> {
                     };
                 }
                 let record = record_of_next(pod, found)?;
-                // Once the pod is gone, nobody else knows that the record is not of its successor's kind.
+                // Only the status shows that the record does not match the next pod, so it must be written first.
                 let noted = self.set.records.contains_key(&pod.node);
                 if matches!(record, NextRecord::Kept { .. }) && !noted {
                     return Err(Why::Reading);
@@ -111,28 +116,11 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether the pod that follows has the same name: ordinals are given out from below, so that one above a gap does not
-    /// come back.
-    fn name_comes_back(&self, pod: &PodFacts) -> bool {
-        let Some(ordinal) = pod.ordinal.filter(|_| self.set.mode == ScalingMode::StatefulSet) else {
-            return true;
-        };
-        let others = || self.observed.pods.iter().filter(|other| other.uid != pod.uid);
-        let taken: BTreeSet<u32> = others().filter_map(|other| other.ordinal).collect();
-        let own = |other: &&PodFacts| other.mode == ScalingMode::StatefulSet;
-        let missing = self
-            .observed
-            .desired()
-            .saturating_sub(others().filter(own).count());
-        let below = (0..ordinal).filter(|free| !taken.contains(free)).count();
-        below < missing.max(1)
-    }
-
     fn is_in_window(&self, node: &SlurmNode) -> bool {
         matches!(&self.set.strategy, Strategy::Scheduled { reservation } if node.is_maintained_in(reservation))
     }
 
-    /// What is waited for on a node that jobs hold.
+    /// Returns why a worker with jobs cannot be removed yet.
     fn why_busy(&self, node: &SlurmNode, intent: &Intent) -> Why {
         let jobs = node.work.as_ref().map_or(&[][..], |work| &work.jobs);
         let stuck: Vec<&HeldBy> = jobs
@@ -143,10 +131,9 @@ impl Draft<'_> {
         match stuck.first() {
             Some(first) if requeues && self.out_of_time(intent) => Why::CannotRequeue {
                 jobs: stuck.iter().map(|job| job.address.clone()).collect(),
-                why: first
-                    .refused
-                    .clone()
-                    .unwrap_or_else(|| "it is no batch job, or was submitted with --no-requeue".to_owned()),
+                why: first.refused.clone().unwrap_or_else(|| {
+                    "it is not a batch job, or was submitted with --no-requeue".to_owned()
+                }),
             },
             Some(_) | None => Why::Jobs {
                 until: node.busy_until(),
@@ -154,7 +141,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether the user's time for jobs on a leaving worker is over.
+    /// Returns true if `drain.timeout` has expired for a worker and has an action.
     fn out_of_time(&self, intent: &Intent) -> bool {
         let timeout = self
             .set
@@ -164,12 +151,12 @@ impl Draft<'_> {
             && timeout.is_some_and(|timeout| self.observed.now.duration_since(intent.since) >= timeout)
     }
 
-    /// Writes down when the jobs on leaving workers end.
+    /// Records when the jobs on draining workers end.
     pub(super) fn deadlines(&mut self) {
         for worker in &self.workers {
             let pod = worker.facts;
-            let work = self.slurm().node(&pod.node).and_then(|node| node.work.as_ref());
-            // Without a reading nothing is claimed and nothing is taken back.
+            let work = worker.node.and_then(|node| node.work.as_ref());
+            // Without job data, the recorded end time is not changed.
             if worker.intent.is_none() || work.is_some() {
                 let at = worker.intent.as_ref().and(work).and_then(|work| work.until);
                 if at != pod.deadline {
@@ -179,7 +166,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Ends the jobs on leaving workers when the user wrote so and the time is over. A job on several of them is asked once.
+    /// Requeues or cancels the jobs on draining workers once `drain.timeout` has expired. A job on several workers is
+    /// handled once.
     pub(super) fn overdue_jobs(&mut self) {
         let overdue = self.workers.iter().filter(|worker| {
             let pod = worker.facts;
@@ -187,11 +175,11 @@ impl Draft<'_> {
                 .intent
                 .as_ref()
                 .filter(|intent| pod.intent.as_ref() == Some(*intent));
-            let draining = self.slurm().node(&pod.node).is_some_and(SlurmNode::draining);
+            let draining = worker.node.is_some_and(SlurmNode::draining);
             draining && written.is_some_and(|intent| self.out_of_time(intent))
         });
         let jobs: Vec<&HeldBy> = overdue
-            .filter_map(|worker| self.slurm().node(&worker.facts.node)?.work.as_ref())
+            .filter_map(|worker| worker.node?.work.as_ref())
             .flat_map(|work| &work.jobs)
             .filter(|job| !job.completing)
             .collect();
@@ -214,30 +202,66 @@ impl Draft<'_> {
         });
     }
 
-    /// Whether the absence of this worker from Slurm's list proves nothing: a slurmctld that lost its state has an empty
-    /// or short list, while jobs go on running.
+    /// Returns true if slurmctld may have lost its state: its node list is then empty or short while jobs keep running,
+    /// so the absence of this worker proves nothing.
     pub(super) fn suspects_loss(&self, pod: &PodFacts) -> bool {
-        // It has shown no state of Slurm's yet, so it never registered, and nothing runs in it that Slurm could have
-        // forgotten. Should slurmd start and register now, Slurm is asked again before the pod goes.
+        // Without a Slurm condition the pod never registered, so it has no jobs that Slurm could have lost. If slurmd
+        // starts and registers now, Slurm is queried again before the pod is deleted.
         let never_ran = pod.start != Start::Perhaps && !pod.running;
         if pod.unsandboxed || (never_ran && pod.conditions.is_empty()) {
             return false;
         }
-        let (mut expected, mut known) = (0_usize, 0_usize);
-        for worker in self
-            .workers
-            .iter()
-            .filter(|worker| worker.facts.ready_since.is_some())
-        {
-            expected += 1;
-            known += usize::from(self.slurm().node(&worker.facts.node).is_some());
-        }
-        known == 0 || known * 2 < expected
+        *self.short_list.get_or_init(|| {
+            let ready = || {
+                self.workers
+                    .iter()
+                    .filter(|worker| worker.facts.ready_since.is_some())
+            };
+            let is_known = |worker: &&Worker<'_>| worker.node.is_some();
+            let (expected, known) = (ready().count(), ready().filter(is_known).count());
+            known == 0 || known * 2 < expected
+        })
     }
 }
 
-/// Whether the node is served by this pod: its slurmd started anew since the pod was made. Clocks of two machines are not
-/// compared where what was known before tells.
+/// Which names workers to come will get.
+struct Names {
+    mode: ScalingMode,
+    desired: usize,
+    /// The number of pods of this mode.
+    own: usize,
+    /// Ordinals in use, in order.
+    taken: Vec<u32>,
+}
+
+impl Names {
+    fn of(observed: &Observed) -> Self {
+        let taken: BTreeSet<u32> = observed.pods.iter().filter_map(|pod| pod.ordinal).collect();
+        let own = |pod: &&PodFacts| pod.mode == ScalingMode::StatefulSet;
+        Self {
+            mode: observed.set.mode,
+            desired: observed.desired(),
+            own: observed.pods.iter().filter(own).count(),
+            taken: taken.into_iter().collect(),
+        }
+    }
+
+    /// Returns true if the replacement of this pod gets the same name. The lowest free ordinals are used first, so an
+    /// ordinal above a gap is not reused.
+    fn come_back(&self, pod: &PodFacts) -> bool {
+        let Some(ordinal) = pod.ordinal.filter(|_| self.mode == ScalingMode::StatefulSet) else {
+            return true;
+        };
+        let itself = usize::from(pod.mode == ScalingMode::StatefulSet);
+        let missing = self.desired.saturating_sub(self.own - itself);
+        let taken_below = self.taken.partition_point(|taken| *taken < ordinal);
+        let free_below = usize::try_from(ordinal).unwrap_or(usize::MAX) - taken_below;
+        free_below < missing.max(1)
+    }
+}
+
+/// Returns true if this pod serves the node: slurmd has started since the pod was created. The clocks of two machines
+/// are compared only if the previous start time is unknown.
 pub fn serves(pod: &PodFacts, node: &SlurmNode) -> bool {
     match (node.registered, pod.registered_before) {
         (None, _) => false,
@@ -246,7 +270,7 @@ pub fn serves(pod: &PodFacts, node: &SlurmNode) -> bool {
     }
 }
 
-/// A pending job that names the node would fail without its record.
+/// Fails if a reservation or a pending job needs the record of the node.
 fn unwanted(node: &SlurmNode) -> Result<(), Why> {
     if !node.reservation.is_empty() {
         return Err(Why::Reserved {
@@ -262,14 +286,15 @@ fn unwanted(node: &SlurmNode) -> Result<(), Why> {
     }
 }
 
-/// A drain that somebody else made stays, and with it the record.
+/// Decides what happens to the Slurm record of a node when its pod is replaced. A drain that someone else set is kept,
+/// and the record with it.
 fn record_of_next(pod: &PodFacts, node: &SlurmNode) -> Result<NextRecord, Why> {
     if !pod.reshaped {
         return Ok(NextRecord::Stays);
     }
     let kept = |why| Ok(NextRecord::Kept { why });
     if !node.reason_is_ours() {
-        return kept(format!("somebody drained it ({})", node.reason));
+        return kept(format!("it was drained by someone else ({})", node.reason));
     }
     // Slurm would refuse.
     if !node.reservation.is_empty() {
@@ -278,6 +303,7 @@ fn record_of_next(pod: &PodFacts, node: &SlurmNode) -> Result<NextRecord, Why> {
     let work = node.work.as_ref().ok_or(Why::Reading)?;
     match work.wanted_by.as_slice() {
         [] => Ok(NextRecord::Renewed),
-        jobs => kept(format!("pending jobs {jobs:?} name it")),
+        [job] => kept(format!("pending job {job} requests it")),
+        jobs => kept(format!("pending jobs {} request it", listed(jobs, 5))),
     }
 }

@@ -1,5 +1,5 @@
-//! Workers that are to be made anew, within the budget: those of an older revision or of the other scaling mode, and
-//! those that Slurm does not know.
+//! Replaces workers within the budget: those of an older revision or of the other scaling mode, and those that are not
+//! registered with Slurm.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use jiff::SignedDuration;
 
 use super::{Draft, Worker, order::rank};
 use crate::{
-    nodeset::facts::{Cause, Phase, PodFacts, REGISTRATION_GRACE, Strategy},
+    nodeset::facts::{Cause, Phase, REGISTRATION_GRACE, Strategy},
     slurm::facts::{Slurm, SlurmNode},
 };
 
-/// How often it is looked whether a job still names a node.
+/// How often to check whether a pending job still requests a node.
 const JOBS_GO: Duration = Duration::from_secs(30);
 
-/// Whether the worker is made anew, which waits for room; who leaves for good does not.
+/// Returns true if the worker is replaced, which counts against the budget, rather than removed, which does not.
 pub(super) fn replaces(cause: Cause) -> bool {
     cause == Cause::ModeSwitch || !cause.for_good()
 }
 
-/// What it costs to have a worker made anew.
+/// The cost of replacing a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cost {
-    /// One that could take a job.
+    /// It could accept a job.
     Available,
-    /// One that may come back to its jobs: a node that does not respond for a moment loses nothing.
+    /// It may still have jobs: a node that briefly does not respond keeps them.
     Unavailable,
-    /// No job can be in it.
+    /// It cannot have jobs.
     Nothing,
 }
 
-/// How many more workers may be told to go.
+/// The remaining budget for replacements.
 #[derive(Debug)]
 struct Room {
     available: usize,
@@ -39,7 +39,7 @@ struct Room {
 }
 
 impl Room {
-    /// Takes the room that a worker needs; false when there is none.
+    /// Takes the budget that a worker needs; returns false if there is none left.
     fn take(&mut self, cause: Cause, cost: Cost) -> bool {
         let mut needed = Vec::new();
         if cause == Cause::Unregistered {
@@ -72,7 +72,7 @@ impl Draft<'_> {
         let undecided: Vec<bool> = self
             .workers
             .iter()
-            .map(|worker| self.is_undecided(worker))
+            .map(|worker| Self::is_undecided(worker))
             .collect();
         for ((worker, cause), undecided) in self.workers.iter_mut().zip(&causes).zip(undecided) {
             let replaces = worker
@@ -85,7 +85,7 @@ impl Draft<'_> {
         }
         let mut room = self.room();
         let costs: Vec<Cost> = self.workers.iter().map(|worker| self.cost(worker)).collect();
-        let (slurm, now) = (self.slurm(), self.observed.now);
+        let now = self.observed.now;
         let scheduled = matches!(self.set.strategy, Strategy::Scheduled { .. });
         let mut candidates: Vec<(&mut Worker<'_>, Cause, Cost)> = self
             .workers
@@ -95,11 +95,12 @@ impl Draft<'_> {
             .filter_map(|((worker, cause), cost)| Some((worker, cause?, cost)))
             .filter(|(worker, ..)| worker.intent.is_none())
             .collect();
-        // Who was told already comes first, so that the choice does not move around.
-        candidates
-            .sort_by_cached_key(|(worker, ..)| (worker.facts.intent.is_none(), rank(worker.facts, slurm)));
+        // Workers already marked come first, so the choice stays stable.
+        candidates.sort_by_cached_key(|(worker, ..)| {
+            (worker.facts.intent.is_none(), rank(worker.facts, worker.node))
+        });
         for (worker, cause, cost) in candidates {
-            // In a maintenance window nobody can use the nodes anyway.
+            // In a maintenance window no jobs can use the nodes anyway.
             let in_window = cause == Cause::Rollout && scheduled;
             if in_window || room.take(cause, cost) {
                 worker.intend(cause, now);
@@ -107,7 +108,6 @@ impl Draft<'_> {
         }
     }
 
-    /// How many may be told to go now.
     fn room(&self) -> Room {
         let max_unavailable = match &self.set.strategy {
             Strategy::Rolling { max_unavailable, .. } => (*max_unavailable).max(1),
@@ -124,13 +124,14 @@ impl Draft<'_> {
             let causes = self.workers.iter().filter_map(|worker| worker.intent.as_ref());
             causes.filter(|intent| of(intent.cause)).count()
         };
-        // Who is out of service is known only while Slurm answers: a new pod may be ready and its node still drained.
+        // Without an answer from Slurm it is unknown which workers are out of service: a new pod may be ready while its
+        // node is still drained.
         let known = self.slurm().is_known();
         let left = |taken: usize| if known { limit.saturating_sub(taken) } else { 0 };
         Room {
             available: left(out),
             unavailable: left(told(replaces)),
-            // A fleet is not started anew at once because Slurm has a bad day.
+            // A fault in Slurm must not restart a whole fleet at once.
             unregistered: limit.saturating_sub(told(|cause| cause == Cause::Unregistered)),
         }
     }
@@ -138,23 +139,23 @@ impl Draft<'_> {
     fn cost(&self, worker: &Worker<'_>) -> Cost {
         if self.is_available(worker) || self.is_registering(worker) {
             Cost::Available
-        } else if self.may_hold_jobs(worker.facts) {
+        } else if Self::may_hold_jobs(worker) {
             Cost::Unavailable
         } else {
             Cost::Nothing
         }
     }
 
-    /// Whether a worker was told to go and no drain has reached Slurm: whether it goes is decided anew.
-    fn is_undecided(&self, worker: &Worker<'_>) -> bool {
+    /// Returns true if a worker is marked but its drain has not reached Slurm, so the decision can be reconsidered.
+    fn is_undecided(worker: &Worker<'_>) -> bool {
         let Some(intent) = &worker.facts.intent else {
             return false;
         };
-        let node = self.slurm().node(&worker.facts.node);
+        let node = worker.node;
         node.is_some_and(|node| !node.outdated && !node.draining() && node.read_at > intent.since)
     }
 
-    /// Time alone makes a worker available, or one that has not registered a case for a restart.
+    /// Requests a reconcile for the time when a worker becomes available or an unregistered one is due for replacement.
     fn look_when_time_makes_a_difference(&mut self) {
         let now = self.observed.now;
         let min_ready = SignedDuration::try_from(self.set.min_ready).unwrap_or(SignedDuration::MAX);
@@ -164,7 +165,7 @@ impl Draft<'_> {
                 continue;
             };
             let ready = now.duration_since(since);
-            let registers = self.is_unknown(worker.facts).then_some(REGISTRATION_GRACE);
+            let registers = self.is_unknown(worker).then_some(REGISTRATION_GRACE);
             times.extend(
                 [Some(min_ready), registers]
                     .into_iter()
@@ -186,22 +187,23 @@ impl Draft<'_> {
         if worker.leaves_for_good() {
             return None;
         }
-        if pod.revision != self.set.revision && self.may_update(pod) {
+        if pod.revision != self.set.revision && self.may_update(worker) {
             return Some(Cause::Rollout);
         }
-        if pod.is_misknown(self.set) && self.may_update(pod) && self.may_be_renewed(worker) {
+        if pod.is_misknown(self.set) && self.may_update(worker) && self.may_be_renewed(worker) {
             return Some(Cause::Rollout);
         }
         let long_ready = pod
             .ready_since
             .is_some_and(|since| self.observed.now.duration_since(since) >= REGISTRATION_GRACE);
-        (self.is_unknown(pod) && long_ready && !self.suspects_loss(pod)).then_some(Cause::Unregistered)
+        (self.is_unknown(worker) && long_ready && !self.suspects_loss(pod)).then_some(Cause::Unregistered)
     }
 
-    /// Whether nothing stands against a new record of its node. While Slurm does not say, what was decided stays.
+    /// Returns true if the record of the worker's node can be renewed. While Slurm does not answer, an earlier decision
+    /// is kept.
     fn may_be_renewed(&self, worker: &Worker<'_>) -> bool {
         let decided = worker.intent.is_some();
-        let Some(node) = self.slurm().node(&worker.facts.node) else {
+        let Some(node) = worker.node else {
             return decided && !self.slurm().is_known();
         };
         let unwanted = node
@@ -212,47 +214,49 @@ impl Draft<'_> {
         unwanted && !drained_by_others && node.reservation.is_empty()
     }
 
-    /// A job that goes without having run changes nothing of the node that it named.
+    /// Requests a reconcile to check pending jobs, because cancelling one does not change the node that it requested.
     fn look_for_the_end_of_jobs(&mut self) {
         let insisted_on =
             |node: &SlurmNode| node.work.as_ref().is_some_and(|work| !work.wanted_by.is_empty());
-        let waits = self.workers.iter().any(|worker| {
-            let node = self.slurm().node(&worker.facts.node);
-            worker.facts.is_misknown(self.set) && node.is_some_and(insisted_on)
-        });
+        let waits = self
+            .workers
+            .iter()
+            .any(|worker| worker.facts.is_misknown(self.set) && worker.node.is_some_and(insisted_on));
         if waits {
             self.plan.look_within(JOBS_GO);
         }
     }
 
-    fn is_unknown(&self, pod: &PodFacts) -> bool {
-        self.slurm().is_known() && self.slurm().node(&pod.node).is_none()
+    fn is_unknown(&self, worker: &Worker<'_>) -> bool {
+        self.slurm().is_known() && worker.node.is_none()
     }
 
-    /// Ready, and Slurm did not know it when it was last read: it may be at work by now.
+    /// Returns true if the worker became ready recently but was not registered when Slurm was last read: it may have
+    /// jobs by now.
     fn is_registering(&self, worker: &Worker<'_>) -> bool {
         let pod = worker.facts;
         let newly_ready = pod
             .ready_since
             .is_some_and(|since| self.observed.now.duration_since(since) < REGISTRATION_GRACE);
-        newly_ready && self.is_unknown(pod)
+        newly_ready && self.is_unknown(worker)
     }
 
-    /// Whether the user wants this old worker replaced now.
-    fn may_update(&self, pod: &PodFacts) -> bool {
+    /// Returns true if the update strategy allows replacing this worker now.
+    fn may_update(&self, worker: &Worker<'_>) -> bool {
+        let pod = worker.facts;
         match &self.set.strategy {
             Strategy::Rolling { partition, .. } => pod.ordinal.is_none_or(|ordinal| ordinal >= *partition),
             Strategy::OnDelete => false,
-            // One that does not work is not made worse before its time.
+            // A worker that is not ready can be replaced before the window.
             Strategy::Scheduled { reservation } => {
-                let node = self.slurm().node(&pod.node);
-                pod.ready_since.is_none() || node.is_some_and(|node| node.is_maintained_in(reservation))
+                pod.ready_since.is_none()
+                    || worker.node.is_some_and(|node| node.is_maintained_in(reservation))
             }
         }
     }
 
-    /// Could take a job now, as far as anybody knows, and is meant to stay. One that was to go until now may still be
-    /// drained.
+    /// Returns true if the worker could accept a job now, as far as is known, and is not marked. A worker that was
+    /// marked until now may still be drained.
     pub(super) fn is_available(&self, worker: &Worker<'_>) -> bool {
         let pod = worker.facts;
         let min_ready = SignedDuration::try_from(self.set.min_ready).unwrap_or(SignedDuration::MAX);
@@ -261,8 +265,8 @@ impl Draft<'_> {
             .is_some_and(|since| self.observed.now.duration_since(since) >= min_ready);
         let usable = match self.slurm() {
             Slurm::Unknown { .. } => pod.intent.is_none(),
-            Slurm::Known { nodes, .. } => nodes
-                .get(&pod.node)
+            Slurm::Known { .. } => worker
+                .node
                 .is_some_and(|node| node.usable() && (pod.intent.is_none() || !node.outdated)),
         };
         pod.phase == Phase::Running && ready && usable && worker.intent.is_none()

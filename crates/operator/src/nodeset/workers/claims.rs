@@ -1,4 +1,4 @@
-//! The volume claims of workers.
+//! Creates the `PersistentVolumeClaim`s of workers and changes their owners.
 
 use kube::ResourceExt;
 use serde_json::json;
@@ -38,7 +38,7 @@ impl KubeWorkers<'_> {
         }
     }
 
-    /// The worker's claims exist and stay.
+    /// Creates missing claims of a worker, and fails if an existing one is being deleted.
     pub(super) async fn ensure_claims(&self, identity: &str) -> Result<(), StepError> {
         let caches = &self.context.caches;
         for desired in claims::build_claims(self.nodeset, identity) {

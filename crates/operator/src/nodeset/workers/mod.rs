@@ -1,10 +1,10 @@
-//! The worker pods of one NodeSet in Kubernetes, as the doing side asks for them.
+//! Implements `Workers` against the Kubernetes API.
 
 mod claims;
 mod pod_metadata;
 mod pods;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::{
     act::{PodPatch, Spot, StepError, Workers},
     build::Template,
-    derive_facts::pod_facts,
     facts::{ClaimOwner, PodFacts, PodId},
+    pod_facts::pod_facts,
 };
 use crate::{context::Context, slurm::facts::Slurm};
 
@@ -25,13 +25,13 @@ pub struct KubeWorkers<'a> {
     pub context: &'a Context,
     pub writer: &'a Writer,
     pub nodeset: &'a NodeSet,
-    /// Absent when workers cannot be built now; then none is created.
+    /// An error if workers cannot be built now; then none is created.
     pub template: Result<&'a Template, String>,
-    /// What workers made now are marked with.
+    /// The revision hash of new workers.
     pub revision: &'a str,
-    /// The owner that stays when the NodeSet is deleted.
+    /// The owner that remains when the NodeSet is deleted.
     pub anchor: Option<&'a Value>,
-    /// What Slurm knew when the plan was made.
+    /// The Slurm facts that the plan was made with.
     pub slurm: &'a Slurm,
 }
 
@@ -56,7 +56,7 @@ impl KubeWorkers<'_> {
             .filter(|pod| pod.uid().as_deref() == Some(&id.uid))
     }
 
-    /// Lets the next look see the answer to our own write.
+    /// Adds the result of our own write to the cache, so the next reconcile sees it.
     fn remember(&self, pod: Pod) {
         self.context.caches.pods.upsert(pod);
     }
@@ -90,8 +90,8 @@ impl Workers for KubeWorkers<'_> {
         self.show_conditions(pod, set, drop).boxed()
     }
 
-    fn delete<'a>(&'a self, pod: &'a PodId) -> BoxFuture<'a, Result<bool, StepError>> {
-        self.delete_pod(pod).boxed()
+    fn delete<'a>(&'a self, pod: &'a PodId, limit: Duration) -> BoxFuture<'a, Result<bool, StepError>> {
+        self.delete_pod(pod, limit).boxed()
     }
 
     fn create<'a>(&'a self, spot: &'a Spot) -> BoxFuture<'a, Result<Option<String>, StepError>> {

@@ -1,4 +1,4 @@
-//! What is written on a pod: our intent before Slurm is called, and what Kubernetes shall know of the Slurm node.
+//! Writes pod metadata: the intent before Slurm is called, and conditions that show the state of the Slurm node.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ impl KubeWorkers<'_> {
         }
     }
 
-    /// The pod's owners with the NodeSet in charge and its anchor.
+    /// Returns the pod's owner references, including the NodeSet as controller and its anchor.
     fn owners(&self, pod: &impl ResourceExt) -> Value {
         let mut owners: Vec<Value> = pod.owner_references().iter().map(|owner| json!(owner)).collect();
         for ours in std::iter::once(owned_by(self.nodeset)).chain(self.anchor.cloned()) {
@@ -82,7 +82,7 @@ impl KubeWorkers<'_> {
         json!(owners)
     }
 
-    /// Pod conditions are a list of everybody's: ours are set and dropped by their type.
+    /// Sets and removes our pod conditions by type, because pod conditions have several writers.
     pub(super) async fn show_conditions(
         &self,
         id: &PodId,

@@ -1,4 +1,6 @@
-//! Pods that come and go.
+//! Creates and deletes worker pods.
+
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use keelson_api::well_known::event;
@@ -14,15 +16,13 @@ use crate::nodeset::{
 use crate::slurm::facts::NodeName;
 
 impl KubeWorkers<'_> {
-    pub(super) async fn delete_pod(&self, id: &PodId) -> Result<bool, StepError> {
+    pub(super) async fn delete_pod(&self, id: &PodId, limit: Duration) -> Result<bool, StepError> {
         let Some(pod) = self.pod(id) else { return Ok(false) };
-        self.writer
-            .delete(pod.as_ref())
-            .await
-            .map_err(|source| StepError::Delete {
-                pod: id.name.clone(),
-                source,
-            })
+        let name = id.name.clone();
+        match tokio::time::timeout(limit, self.writer.delete(pod.as_ref())).await {
+            Ok(deleted) => deleted.map_err(|source| StepError::Delete { pod: name, source }),
+            Err(_) => Err(StepError::DeleteLate { pod: name, limit }),
+        }
     }
 
     pub(super) async fn create_worker(&self, spot: &Spot) -> Result<Option<String>, StepError> {
@@ -32,26 +32,26 @@ impl KubeWorkers<'_> {
             registered_before: self.registered(hostname),
         };
         match spot {
-            Spot::Ordinal { ordinal, machine } => {
+            Spot::Ordinal { ordinal, kube_node } => {
                 let ordinal = i32::try_from(*ordinal).unwrap_or(i32::MAX);
                 let name = self.nodeset.pod_name(ordinal);
                 let template = self.template(&name)?;
                 self.ensure_claims(&self.nodeset.padded_ordinal(ordinal)).await?;
                 let place = place(&self.nodeset.pod_hostname(ordinal));
-                let pod = build_pod(self.nodeset, template, ordinal, machine.as_deref(), place);
+                let pod = build_pod(self.nodeset, template, ordinal, kube_node.as_deref(), place);
                 self.create_pod(&name, &pod).await
             }
-            Spot::Machine { machine, hostname } => {
-                let name = format!("{} on {machine}", self.nodeset.name_any());
+            Spot::KubeNode { kube_node, hostname } => {
+                let name = format!("{} on {kube_node}", self.nodeset.name_any());
                 let template = self.template(&name)?;
                 self.ensure_claims(hostname).await?;
-                let pod = build_pod_on(self.nodeset, template, machine, hostname, place(hostname));
+                let pod = build_pod_on(self.nodeset, template, kube_node, hostname, place(hostname));
                 self.create_pod(&name, &pod).await
             }
         }
     }
 
-    /// When the slurmd started that served this node last.
+    /// Returns when the last slurmd of this node started.
     fn registered(&self, hostname: &str) -> Option<jiff::Timestamp> {
         self.slurm
             .node(&NodeName::from(hostname))
@@ -75,9 +75,9 @@ impl KubeWorkers<'_> {
                 self.remember(pod);
                 Ok(Some(created))
             }
-            // The watch is behind, or its predecessor is still dying: the next look sees it.
+            // The watch is behind, or the previous pod is still terminating: the next reconcile handles it.
             Err(error) if error.is_already_exists() => Ok(None),
-            // A namespace on its way out takes no pods.
+            // A terminating namespace accepts no pods.
             Err(error)
                 if error
                     .status()
@@ -86,7 +86,7 @@ impl KubeWorkers<'_> {
                 Ok(None)
             }
             Err(source) => {
-                let note = format!("cannot create pod {name}: {}", chain(&source));
+                let note = format!("failed to create pod {name}: {}", chain(&source));
                 self.context
                     .events
                     .warning(self.nodeset, event::FAILED_CREATE, note);

@@ -1,4 +1,4 @@
-//! Takes the steps to a change that needs a cluster without jobs, one per pass, as `plan` decides.
+//! Carries out a change that needs a cluster without jobs, one step per reconcile, as `plan` decides.
 
 pub mod plan;
 
@@ -27,36 +27,38 @@ use crate::{
     caches::{CONTROLLER, OWNER, owned_by_value},
     context::Context,
     keys,
-    nodeset::derive_facts,
+    nodeset::pod_facts,
     problem::Problem,
     slurm::{
         control::{self, Change},
         facts::{NodeName, Slurm, SlurmNode},
+        mirrors::NOT_CONNECTED,
     },
+    wording::{counted, listed},
 };
 use plan::{Facts, Reading, Record, Step, Wait};
 
-/// Changes that running jobs would not survive and that slurmctld was not given yet.
+/// Changes that running jobs would not survive and that slurmctld has not been given yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Another slurm.key: its checksum.
+    /// Fingerprint of another slurm.key.
     pub key: Option<String>,
     pub configuration: Option<ConfigurationChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigurationChange {
-    /// The name of the whole new configuration.
+    /// Checksum of the new configuration and slurmctld's container.
     pub name: String,
-    /// The parameters that jobs would not survive.
+    /// The parameters whose change jobs would not survive.
     pub what: String,
 }
 
-/// Begins the name of a configuration's change.
+/// Prefix of the name of a configuration change.
 const CONFIGURATION: &str = "configuration-";
 
 impl Changes {
-    /// One name for all of them.
+    /// Returns one name for all of them.
     fn name(&self) -> Option<String> {
         let key = self.key.iter().map(|key| format!("key-{key}"));
         let configuration = self.configuration.iter();
@@ -66,7 +68,7 @@ impl Changes {
     }
 }
 
-/// Whether slurmctld was given the configuration of this name, and nodes are still drained for it.
+/// Reports whether slurmctld was given the configuration of this name and nodes are still drained for it.
 pub fn has_switched_to(observed: &Observed, configuration: &str) -> bool {
     let Some(Record::Switched(change)) = recorded(observed) else {
         return false;
@@ -75,7 +77,6 @@ pub fn has_switched_to(observed: &Observed, configuration: &str) -> bool {
     names.any(|name| name.strip_prefix(CONFIGURATION) == Some(configuration))
 }
 
-/// How far a change is.
 fn recorded(observed: &Observed) -> Option<Record> {
     let annotations = observed.controller.annotations();
     let text = annotations.get(annotation::QUIESCED_FOR)?;
@@ -85,27 +86,27 @@ fn recorded(observed: &Observed) -> Option<Record> {
 /// Why a step was not taken.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("cannot annotate the Controller")]
+    #[error("failed to annotate the Controller")]
     Record(#[source] apply::Error),
-    #[error("there is no connection to Slurm")]
+    #[error("{NOT_CONNECTED}")]
     Disconnected,
-    #[error("cannot change nodes")]
+    #[error("failed to update nodes")]
     Nodes(#[source] control::Error),
 }
 
-/// What a pass means for the rest of the reconcile.
+/// What a step means for the rest of the reconcile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// There is no such change, or no job runs and none can start: slurmctld may have it now.
+    /// There is no such change, or no job runs and none can start: slurmctld may get the change now.
     Proceed {
-        /// What is still to be done in Slurm, for a person.
+        /// What is still to be done in Slurm, for the status.
         waiting: Option<String>,
     },
-    /// slurmctld goes on as it runs, for this reason.
+    /// slurmctld keeps running as it does, for this reason.
     Hold(Problem),
 }
 
-/// Takes the next step. Nothing that takes long may come between this and what gives slurmctld the changes.
+/// Takes the next step. Nothing slow may come between this and what gives slurmctld the changes.
 pub async fn advance(
     context: &Context,
     writer: &Writer,
@@ -127,8 +128,8 @@ pub async fn advance(
     outcome(changes, &facts, &step, &lagging, done.err())
 }
 
-/// Brings back nodes that were drained for a change, as far as slurmctld does not need them drained, and begins nothing. Tells
-/// what is still to be done, for a person.
+/// Resumes nodes that were drained for a change, unless slurmctld needs them drained, and starts nothing new. Returns
+/// what is still to be done, for the status.
 pub async fn bring_back(
     context: &Context,
     writer: &Writer,
@@ -141,7 +142,7 @@ pub async fn bring_back(
     }
 }
 
-/// `None` when nothing is to be done.
+/// Returns `None` if there is nothing to do.
 async fn observe(
     context: &Context,
     observed: &Observed,
@@ -150,13 +151,10 @@ async fn observe(
     key: &Key,
     changes: &Changes,
 ) -> Option<Facts> {
-    // The annotation may have been removed by whoever replaced the whole object.
+    // The annotation may have been lost when someone replaced the whole object.
     let slurm = context.mirrors.slurm(key);
     let (drained, why) = match &slurm {
-        Slurm::Known { nodes, .. } => (
-            nodes.values().any(plan::is_due),
-            "there is no connection to Slurm",
-        ),
+        Slurm::Known { nodes, .. } => (nodes.values().any(plan::is_due), NOT_CONNECTED),
         Slurm::Unknown { why } => (false, why.as_str()),
     };
     let begun = recorded.is_some() || drained;
@@ -170,7 +168,7 @@ async fn observe(
         is_taking_in: !lagging.is_empty(),
         is_down: !observed.live.pods.iter().any(|pod| delivery::is_ready(pod)),
         recorded,
-        // Before Slurm is read: a worker that registers between the two is in the reading.
+        // Before Slurm is read, so that a worker that registers between the two is in the reading.
         starting: starting(
             context,
             key,
@@ -182,16 +180,16 @@ async fn observe(
         let reading = read(context, &client, begun).await;
         facts.slurm = reading.unwrap_or_else(|error| Reading::Unknown(chain(&error)));
     }
-    // Nobody could tell afterwards whether slurmctld has it, and the nodes would stay drained.
+    // Otherwise it would remain unknown whether slurmctld has the change, and the nodes would stay drained.
     let untellable = delivery::image_is_ours(&observed.live.answers).is_none();
     if changes.configuration.is_some() && untellable && !is_switched {
-        let why = "slurmctld's pods do not say on port 6816 which configuration they run with";
+        let why = "the slurmctld pods do not report on port 6816 which configuration they run with";
         facts.slurm = Reading::Unknown(why.to_owned());
     }
     Some(facts)
 }
 
-/// The slurmctld pods that may run with something else than they were given, or the StatefulSet if none of them serves.
+/// Returns the slurmctld pods that may run with something else than they were given, or a note that no pod is ready.
 fn lagging(live: &Live, baseline: Option<&Baseline>, recorded: Option<&Record>) -> Vec<String> {
     if !live.pods.iter().any(|pod| delivery::is_ready(pod)) {
         return vec!["no pod is ready".to_owned()];
@@ -204,13 +202,13 @@ fn lagging(live: &Live, baseline: Option<&Baseline>, recorded: Option<&Record>) 
     };
     let key = keys::slurm_key_in_use(live.stateful_set.as_deref());
     let mut pods = without(annotation::SLURM_KEY_HASH, key.as_ref(), &|_| true);
-    // Somebody may have removed the record.
+    // The record may have been removed.
     let reconfigured = recorded.is_none_or(|recorded| {
         let change = recorded.change();
         change.is_some_and(|change| change.contains(CONFIGURATION))
     });
     if let Some(baseline) = baseline.filter(|_| reconfigured) {
-        // A standby on a machine that is lost stays until somebody deletes it; it is not in charge.
+        // A standby on a lost machine stays until someone deletes it; it is not active.
         let counts = |pod: &Pod| delivery::is_ready(pod) || pod.metadata.deletion_timestamp.is_none();
         let restarted = |wanted: &Configuration| {
             without(
@@ -221,13 +219,13 @@ fn lagging(live: &Live, baseline: Option<&Baseline>, recorded: Option<&Record>) 
         };
         let all = || live.pods.iter().map(|pod| pod.name_any()).collect();
         pods.extend(match (baseline.standing, &baseline.in_use) {
-            // It goes on with the one before, and nothing is lost if it should take this one after all.
+            // slurmctld keeps the previous one, and no job is lost if it applies this one after all.
             (Standing::Refused, Some(in_use)) if costs_no_job(in_use, &baseline.published) => {
                 restarted(in_use)
             }
             _ if delivery::has_other_candidate(&live.answers) => all(),
             (Standing::Accepted, _) => restarted(&baseline.published),
-            // It goes on with the one before, as soon as that is published again.
+            // slurmctld keeps the previous one, but only once that is published again.
             (Standing::Refused | Standing::Unknown, _) => all(),
         });
     }
@@ -240,9 +238,9 @@ fn costs_no_job(from: &Configuration, to: &Configuration) -> bool {
     change::Step::between(from, to).is_none_or(|step| step.needs_empty_cluster().is_none())
 }
 
-/// Nodes of workers that have not told anything of Slurm yet. With another slurm.key those that were made long ago are left
-/// out: they do not come up at all, or have the new key already and cannot register with a slurmctld that runs with the old
-/// one. With another configuration each of them may register at any time, and Slurm would give it a job.
+/// Returns nodes of workers that have not registered with Slurm yet. With another slurm.key, pods that were created
+/// long ago are left out: they do not come up at all, or already have the new key and cannot register with a slurmctld
+/// that has the old one. With another configuration, any of them may register at any time and get a job.
 fn starting(context: &Context, key: &Key, reconfigured: bool) -> BTreeSet<NodeName> {
     let now = context.clock.now();
     let nodesets = context.caches.nodesets.find(CONTROLLER, &key.to_string());
@@ -250,7 +248,7 @@ fn starting(context: &Context, key: &Key, reconfigured: bool) -> BTreeSet<NodeNa
         let owner = owned_by_value("NodeSet", &key.namespace, &nodeset.name_any());
         context.caches.pods.find(OWNER, &owner)
     });
-    pods.map(|pod| derive_facts::pod_facts(&pod, now))
+    pods.map(|pod| pod_facts::pod_facts(&pod, now))
         .filter(|pod| pod.may_register(now) || (reconfigured && pod.may_register_later()))
         .map(|pod| pod.node)
         .collect()
@@ -259,7 +257,7 @@ fn starting(context: &Context, key: &Key, reconfigured: bool) -> BTreeSet<NodeNa
 async fn read(context: &Context, client: &Client, with_nodes: bool) -> Result<Reading, slurm_rest::Error> {
     let nodes = if with_nodes {
         let asked = context.clock.now();
-        // Nobody asked for changes only; an answer without a list proves nothing.
+        // The request was not for changes only; an answer without a list proves nothing.
         let Fetched::Changed(list) = client.nodes(None).await? else {
             return Ok(Reading::Unknown("Slurm listed no nodes".to_owned()));
         };
@@ -283,7 +281,7 @@ async fn read(context: &Context, client: &Client, with_nodes: bool) -> Result<Re
     })
 }
 
-/// Takes the step. If that fails, the next pass reads again and goes on from there.
+/// Takes the step. If that fails, the next reconcile reads again and continues from there.
 async fn act(
     context: &Context,
     writer: &Writer,
@@ -310,7 +308,7 @@ async fn act(
         }
         Step::Restore { undrain, resume } => {
             let nodes = undrain.len() + resume.len();
-            tracing::info!(controller = %key, nodes, "bringing back nodes that were drained for a change");
+            tracing::info!(controller = %key, nodes, "resuming nodes that were drained for a change");
             let undrained = change(context, key, undrain, &Change::Undrain, plan::is_ours).await;
             let resumed = change(context, key, resume, &Change::Resume, plan::is_ours).await;
             undrained.and(resumed)
@@ -318,8 +316,8 @@ async fn act(
     }
 }
 
-/// Changes those of the nodes for which the change is still due. Somebody may have drained one, or made our drain theirs,
-/// while the jobs were read: their reason must stay.
+/// Changes only nodes for which the change is still due. Someone may have drained a node, or replaced the reason of our
+/// drain, while the jobs were read: their reason must stay.
 async fn change(
     context: &Context,
     key: &Key,
@@ -378,22 +376,22 @@ fn outcome(
             Step::Nothing | Step::Switch(_) => None,
             Step::Wait(wait) => Some(describe(wait, lagging)),
             Step::Record(_) | Step::Open | Step::Drain(_) | Step::Restore { .. } | Step::Forget => Some(
-                format!("nodes that were drained for a change are being brought back{failure}"),
+                format!("resuming the nodes that were drained for a change{failure}"),
             ),
         };
         return Outcome::Proceed { waiting };
     }
     let why = match step {
-        // What was not written down is not done.
+        // A switch without a record did not happen.
         Step::Switch(_) if !failed => return Outcome::Proceed { waiting: None },
         Step::Restore { .. } | Step::Forget => {
             format!("a job started before all nodes were drained{failure}")
         }
         Step::Nothing | Step::Record(_) | Step::Open | Step::Drain(_) | Step::Switch(_) => {
-            format!("no job runs, and all nodes are being drained{failure}")
+            format!("no job is running, and all nodes are being drained{failure}")
         }
         Step::Wait(wait) if facts.recorded.is_some() => {
-            format!("{}; nodes are drained meanwhile", describe(wait, lagging))
+            format!("{}; nodes stay drained until then", describe(wait, lagging))
         }
         Step::Wait(wait) => describe(wait, lagging),
     };
@@ -401,41 +399,37 @@ fn outcome(
 }
 
 fn describe(wait: &Wait, lagging: &[String]) -> String {
-    let such_as = |nodes: &[NodeName]| -> String {
-        let shown: Vec<&str> = nodes.iter().take(5).map(|node| node.0.as_str()).collect();
-        shown.join(", ")
-    };
+    let such_as = |nodes: &[NodeName]| listed(nodes, 5);
     match wait {
-        Wait::Silence(why) => format!("Slurm does not say which jobs run: {why}"),
-        Wait::Jobs(1) => "1 job runs".to_owned(),
-        Wait::Jobs(jobs) => format!("{jobs} jobs run"),
+        Wait::Silence(why) => format!("cannot read the running jobs from Slurm: {why}"),
+        Wait::Jobs(jobs) => format!("waiting for {}", counted(*jobs, "running job")),
         Wait::Starting(nodes) => format!(
-            "{} workers that are starting have not registered yet, such as {}",
-            nodes.len(),
+            "waiting for {} to register: {}",
+            counted(nodes.len(), "starting worker"),
             such_as(nodes)
         ),
         Wait::TakingIn => format!(
-            "slurmctld is taking in a change, or one that it refused is being withdrawn ({}); all nodes are drained until then",
+            "slurmctld is applying a change, or a refused change is being reverted ({}); all nodes stay drained until then",
             lagging.join(", ")
         ),
         Wait::Registration(nodes) => format!(
-            "{} nodes stay drained until they have registered with the restarted slurmctld, such as {}",
-            nodes.len(),
+            "waiting for {} to register with the restarted slurmctld before being resumed: {}",
+            counted(nodes.len(), "node"),
             such_as(nodes)
         ),
     }
 }
 
-/// What a person is told while a change waits.
+/// Returns the problem to report while a change waits.
 fn pending(changes: &Changes, why: &str) -> Problem {
     const SOONER: &str =
-        "to get there sooner, stop jobs from starting: scontrol update PartitionName=… State=DOWN";
+        "to speed this up, stop new jobs from starting: scontrol update PartitionName=… State=DOWN";
     match (&changes.key, &changes.configuration) {
         (None, Some(change)) => Problem {
             reason: reason::CONFIG_PENDING,
             message: format!(
-                "{} would cost running jobs; {why}. slurmctld gets it once all nodes are drained and no job runs \
-                 ({SOONER}). Until then every other change of slurm.conf waits too; to cancel, put the old value back",
+                "{} would kill running jobs; {why}. It is applied once all nodes are drained and no job is running \
+                 ({SOONER}). Until then every other change of slurm.conf waits too; to cancel, restore the old value",
                 change.what
             ),
         },
@@ -449,8 +443,8 @@ fn pending(changes: &Changes, why: &str) -> Problem {
                 reason: reason::KEY_PENDING,
                 message: format!(
                     "slurm.key{also} {have} changed; {why}. All daemons restart with the new key once all nodes are drained \
-                     and no job runs ({SOONER}). Until then configuration changes are not applied, and a pod that \
-                     is replaced cannot connect; to cancel, put the old key back"
+                     and no job is running ({SOONER}). Until then configuration changes are not applied, and a replaced \
+                     pod cannot connect; to cancel, restore the old key"
                 ),
             }
         }
@@ -523,7 +517,7 @@ mod lagging_tests {
             expected,
             "the record was lost"
         );
-        // What the pods say of the configuration does not matter for another key.
+        // For another key it does not matter what the pods report about the configuration.
         let found = lagging(&live, Some(&baseline), Some(&recorded("key-1")));
         assert!(found.is_empty() || found == ["no pod is ready"], "{found:?}");
     }

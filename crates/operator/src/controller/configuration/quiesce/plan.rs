@@ -1,9 +1,9 @@
-//! Which step comes next on the way to a change that running jobs would not survive. Pure.
+//! Decides the next step towards a change that running jobs would not survive. Pure.
 //!
-//! Nodes with the old slurm.key cannot talk to a slurmctld with the new one, and some parameters of slurm.conf end running
-//! jobs. So slurmctld gets such a change only after every node was drained and a reading newer than the drains showed no
-//! job on any of them. What was drained for this carries a reason of its own; only those nodes are brought back. Every step
-//! can be repeated, so an operator that restarts between any two of them goes on from what it finds.
+//! Nodes with the old slurm.key cannot talk to a slurmctld with the new one, and changes of some slurm.conf parameters
+//! kill running jobs. So slurmctld gets such a change only after every node was drained and a reading newer than the
+//! drains showed no job on any of them. Nodes drained for this have a reason of their own; only those are resumed.
+//! Every step can be repeated, so a restarted operator continues from what it finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,29 +12,29 @@ use slurm_rest::node::{NodeBase, NodeFlag};
 
 use crate::slurm::facts::{NodeName, SlurmNode};
 
-/// What the next step depends on.
+/// Input of the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The name of the change that slurmctld was not given yet.
+    /// Name of the change that slurmctld has not been given yet.
     pub change: Option<String>,
     /// Whether slurmctld may still run with something else than it was given, or does not run.
     pub is_taking_in: bool,
-    /// Whether no slurmctld is ready: none could have started a job unseen.
+    /// Whether no slurmctld is ready, so that none could have started a job unseen.
     pub is_down: bool,
     pub recorded: Option<Record>,
-    /// Nodes of workers whose slurmd may be about to register for the first time: Slurm would give them a job at once.
+    /// Nodes of workers whose slurmd may be about to register for the first time; Slurm would give them a job at once.
     pub starting: BTreeSet<NodeName>,
     pub slurm: Reading,
 }
 
-/// How far a change is, as written down before each step that must not be forgotten.
+/// Progress of a change, recorded before each step that must not be forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// Nodes may have been drained for this change.
     Drained(String),
     /// slurmctld may have been given this change, with all nodes drained.
     Switched(String),
-    /// slurmctld runs with the change; nodes are being brought back.
+    /// slurmctld runs with the change; nodes are being resumed.
     Over,
 }
 
@@ -47,7 +47,7 @@ impl Record {
         }
     }
 
-    /// The change that it is about, while that is not over.
+    /// Returns the change in progress, if any.
     pub fn change(&self) -> Option<&str> {
         match self {
             Self::Drained(change) | Self::Switched(change) => Some(change),
@@ -66,67 +66,67 @@ impl std::fmt::Display for Record {
     }
 }
 
-/// What Slurm said.
+/// What was read from Slurm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// Nothing, for this reason.
+    /// Nothing could be read, for this reason.
     Unknown(String),
-    /// No drain of ours is known, so that only jobs were read: so many hold nodes.
+    /// Number of jobs that hold nodes. Nodes were not read because none of our drains is known.
     Jobs(usize),
-    /// All nodes, and so many jobs that hold some of them. The jobs were read after the nodes: if a node was drained by
-    /// then, no job has started on it since.
+    /// All nodes, and the number of jobs that hold some of them. The jobs were read after the nodes, so no job has
+    /// started since on a node that was drained then.
     Full {
         nodes: BTreeMap<NodeName, SlurmNode>,
         jobs: usize,
     },
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Slurm runs as it should, and no drain of ours is left.
+    /// Slurm runs as it should, and none of our drains is left.
     Nothing,
-    /// Write down that nodes are going to be drained for the change.
+    /// Record that nodes are about to be drained for the change.
     Record(String),
-    /// Drain these.
+    /// Drain these nodes.
     Drain(Vec<NodeName>),
-    /// Write down that slurmctld gets the change, and give it.
+    /// Record that slurmctld gets the change, and give it the change.
     Switch(String),
-    /// Write down that slurmctld has taken the change in.
+    /// Record that slurmctld has applied the change.
     Open,
-    /// Bring back what was drained for this.
+    /// Resume the nodes that were drained for this.
     Restore {
         undrain: Vec<NodeName>,
-        /// Those that have gone down meanwhile and are back.
+        /// Nodes that went down in the meantime and are back.
         resume: Vec<NodeName>,
     },
-    /// Remove what was written down.
+    /// Remove the record.
     Forget,
-    /// Look again later.
+    /// Check again later.
     Wait(Wait),
 }
 
-/// What holds it up.
+/// What blocks the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
     /// Slurm does not answer.
     Silence(String),
-    /// So many jobs run.
+    /// This many jobs run.
     Jobs(usize),
-    /// These are starting and have not registered yet.
+    /// These nodes are starting and have not registered yet.
     Starting(Vec<NodeName>),
-    /// slurmctld has not taken the change in yet.
+    /// slurmctld has not applied the change yet.
     TakingIn,
-    /// These have not registered with the restarted slurmctld.
+    /// These nodes have not registered with the restarted slurmctld yet.
     Registration(Vec<NodeName>),
 }
 
-/// Whether the node was drained for such a change. Slurm 24.11 keeps the reason after the drain is over.
+/// Reports whether the node was drained for such a change. Slurm 24.11 keeps the reason after the drain is over.
 pub fn is_ours(node: &SlurmNode) -> bool {
     node.reason == QUIESCE_REASON && is_drained_or_draining(node)
 }
 
-/// Whether such a node is to be brought back, now or soon. One that is down and has not registered may never come back.
+/// Reports whether such a node is to be resumed, now or soon. A node that is down and unregistered may never come back.
 pub fn is_due(node: &SlurmNode) -> bool {
     is_ours(node) && !(node.down() && node.registered.is_none())
 }
@@ -138,16 +138,16 @@ pub fn plan(facts: &Facts) -> Step {
     }
 }
 
-/// slurmctld was not given the change yet.
+/// Decides before slurmctld was given the change.
 fn prepare(facts: &Facts, change: &str) -> Step {
     let is_recorded = facts.recorded.as_ref().and_then(Record::change) == Some(change);
     let is_switched = matches!(facts.recorded, Some(Record::Switched(_)));
     match &facts.slurm {
-        // slurmctld did not survive what it was given. No job has started since the nodes were drained for that, so it may
-        // be given something else.
+        // slurmctld did not survive what it was given. No job has started since the nodes were drained for that, so it
+        // may be given something else.
         Reading::Unknown(_) if is_switched && facts.is_down => Step::Switch(change.to_owned()),
         Reading::Unknown(why) => Step::Wait(Wait::Silence(why.clone())),
-        // Before anything is drained: one that does not come up would keep all nodes so.
+        // Before anything is drained: a worker that does not come up would keep all nodes drained.
         Reading::Jobs(0) if !facts.starting.is_empty() => {
             Step::Wait(Wait::Starting(facts.starting.iter().cloned().collect()))
         }
@@ -155,9 +155,9 @@ fn prepare(facts: &Facts, change: &str) -> Step {
         Reading::Jobs(jobs) => Step::Wait(Wait::Jobs(*jobs)),
         // A slurmctld that is about to change must not start more jobs.
         Reading::Full { jobs, .. } if *jobs > 0 && facts.is_taking_in => Step::Wait(Wait::Jobs(*jobs)),
-        // From now on nobody may believe that no job has started.
+        // From now on it must not be assumed that no job has started.
         Reading::Full { jobs, .. } if *jobs > 0 && is_switched => Step::Record(change.to_owned()),
-        // A job started before the drain reached its node: give the nodes back until it has ended.
+        // A job started before the drain reached its node: resume the nodes until it has ended.
         Reading::Full { nodes, jobs } if *jobs > 0 => restore(nodes, |_| true).unwrap_or_else(|| {
             if facts.recorded.is_some() {
                 Step::Forget
@@ -165,7 +165,7 @@ fn prepare(facts: &Facts, change: &str) -> Step {
                 Step::Wait(Wait::Jobs(*jobs))
             }
         }),
-        // What slurmctld may have been given stays on record until it has something else.
+        // What slurmctld may have been given stays on record until it is given something else.
         Reading::Full { .. } if !is_recorded && !is_switched => Step::Record(change.to_owned()),
         Reading::Full { nodes, .. } => drain(nodes).unwrap_or_else(|| {
             let has_registered =
@@ -185,7 +185,7 @@ fn prepare(facts: &Facts, change: &str) -> Step {
     }
 }
 
-/// slurmctld was given the change, or somebody took the change back.
+/// Decides after slurmctld was given the change, or after the change was withdrawn.
 fn finish(facts: &Facts) -> Step {
     let nodes = match &facts.slurm {
         Reading::Jobs(_) => return Step::Nothing,
@@ -193,7 +193,7 @@ fn finish(facts: &Facts) -> Step {
         Reading::Full { nodes, .. } => nodes,
     };
     let is_over = facts.recorded == Some(Record::Over);
-    // What slurmctld takes in after that is another change, which costs no job.
+    // What slurmctld applies after that is another change, which kills no job.
     if facts.is_taking_in && !is_over {
         // Until then slurmctld would start jobs on nodes that register with it or come back.
         let more = facts.recorded.as_ref().and_then(|_| drain(nodes));
@@ -202,7 +202,7 @@ fn finish(facts: &Facts) -> Step {
     if facts.recorded.is_some() && !is_over {
         return Step::Open;
     }
-    // A slurmd with the old key cannot register; a job that is sent to it fails. Slurm powers no drained node up.
+    // A slurmd with the old key cannot register, and jobs sent to it fail. Slurm does not power up drained nodes.
     let may_serve = |node: &SlurmNode| node.registered.is_some() || node.state.has(NodeFlag::PoweredDown);
     if let Some(step) = restore(nodes, may_serve) {
         return step;
@@ -222,11 +222,11 @@ fn finish(facts: &Facts) -> Step {
     }
 }
 
-/// Whether a job could start there, now or when its slurmd answers again. The reason of a node that somebody else has taken
-/// out of service stays as it is; if that node comes back, it is drained then.
+/// Reports whether a job could start on the node, now or when its slurmd answers again. A node that someone else has
+/// taken out of service keeps its reason; if it comes back, it is drained then.
 pub fn takes_jobs(node: &SlurmNode) -> bool {
     let out = match node.state.base {
-        // With ReturnToService it is back by itself as soon as its slurmd is.
+        // With ReturnToService it comes back by itself as soon as its slurmd does.
         NodeBase::Down => !node.was_silent(),
         NodeBase::Future => true,
         _ => false,
@@ -237,7 +237,7 @@ pub fn takes_jobs(node: &SlurmNode) -> bool {
         && !node.state.has(NodeFlag::InvalidReg)
 }
 
-/// Drains those that could start a job; nothing when there is none.
+/// Drains the nodes that could start a job; `None` if there are none.
 fn drain(nodes: &BTreeMap<NodeName, SlurmNode>) -> Option<Step> {
     let names: Vec<NodeName> = nodes
         .iter()
@@ -247,7 +247,7 @@ fn drain(nodes: &BTreeMap<NodeName, SlurmNode>) -> Option<Step> {
     (!names.is_empty()).then_some(Step::Drain(names))
 }
 
-/// Brings back those of our drained nodes that may come back; nothing when there is none.
+/// Resumes those of our drained nodes that may come back; `None` if there are none.
 fn restore(nodes: &BTreeMap<NodeName, SlurmNode>, may: impl Fn(&SlurmNode) -> bool) -> Option<Step> {
     let names = |wanted: &dyn Fn(&SlurmNode) -> bool| -> Vec<NodeName> {
         nodes
@@ -257,7 +257,7 @@ fn restore(nodes: &BTreeMap<NodeName, SlurmNode>, may: impl Fn(&SlurmNode) -> bo
             .collect()
     };
     let undrain = names(&|node| !node.down());
-    // One that is down and does not answer starts no job; it is resumed when it is back.
+    // A node that is down and does not answer starts no job; it is resumed when it is back.
     let resume = names(&|node| node.down() && node.registered.is_some() && node.state.is_responding());
     (!undrain.is_empty() || !resume.is_empty()).then_some(Step::Restore { undrain, resume })
 }

@@ -1,5 +1,5 @@
-//! Single decisions as a table, and a model of Slurm and Kubernetes in which every pass is one of an operator that knows
-//! nothing of the passes before: a restart at every step.
+//! Single decisions as tables, and a model of Slurm and Kubernetes in which every pass runs in an operator that knows
+//! nothing of earlier passes, as if it restarted at every step.
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -182,7 +182,7 @@ fn drains_that_nobody_wrote_down_are_undone_when_slurmctld_has_restarted() {
     }
 }
 
-/// A later change of the configuration that costs no job must not take the nodes away again.
+/// A later configuration change that kills no job must not drain the nodes again.
 #[test]
 fn what_slurmctld_takes_in_afterwards_drains_nothing() {
     let back = full(
@@ -199,7 +199,7 @@ fn what_slurmctld_takes_in_afterwards_drains_nothing() {
     assert_eq!(plan(&facts), undrain(&["b"]));
 }
 
-/// A slurmctld that did not survive what it was given can be given something else: nothing has started since the drains.
+/// A slurmctld that did not survive what it was given can be given something else: no job has started since the drains.
 #[rstest]
 #[case::it_was_given_that("switched:bad", true, Step::Switch("new".into()))]
 #[case::it_may_serve("switched:bad", false, Step::Wait(Wait::Silence("why".into())))]
@@ -217,7 +217,7 @@ fn a_slurmctld_that_does_not_start_can_be_repaired(
     assert_eq!(plan(&facts), expected);
 }
 
-/// While the old slurmctld still answers: the next one may not survive, and must be repairable.
+/// Even while the old slurmctld still answers: the next one may not survive, and must be repairable.
 #[test]
 fn what_slurmctld_may_have_been_given_stays_on_record() {
     let drained = full(&[("a", node(&["IDLE", "DRAIN"], OURS, true))], 0);
@@ -237,14 +237,14 @@ fn a_worker_that_does_not_come_up_keeps_no_node_drained() {
     assert_eq!(plan(&facts), Step::Wait(Wait::Starting(names(&["b"]))));
 }
 
-/// Before the nodes are given back: nobody may believe afterwards that nothing has started.
+/// Recorded before the nodes are resumed: nothing may assume afterwards that no job has started.
 #[test]
 fn a_job_ends_the_belief_that_nothing_has_started() {
     let busy = full(&[("a", node(&["ALLOCATED", "DRAIN"], OURS, true))], 1);
     assert_eq!(plan(&changed(Some("switched:bad"), busy)), record());
 }
 
-/// Slurm powers no drained node up, so it would never register.
+/// Slurm does not power up a drained node, so it would never register.
 #[test]
 fn a_powered_down_node_is_brought_back_as_it_is() {
     let asleep = full(&[("a", node(&["IDLE", "POWERED_DOWN", "DRAIN"], OURS, false))], 0);
@@ -300,15 +300,15 @@ struct World {
     given: u8,
     /// What it runs with.
     runs_with: u8,
-    /// It has refused what it was given.
+    /// Whether it has refused what it was given.
     refused: bool,
-    /// It has not answered to another change, which costs no job.
+    /// Whether it has not answered to another change yet, one that kills no job.
     other_change: bool,
     recorded: Option<Record>,
     silent: bool,
 }
 
-/// What happens besides the operator's work.
+/// Events besides the operator's own work.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Start(usize),
@@ -318,7 +318,7 @@ enum Event {
     PersonResumes(usize),
     Wants(u8),
     SlurmctldIsBack,
-    /// slurmctld refuses a configuration and goes on with the one before.
+    /// slurmctld refuses a configuration and keeps the previous one.
     SlurmctldRefuses,
     OtherChange(bool),
     WorkerIsBack(usize),
@@ -367,7 +367,7 @@ impl World {
             Event::PersonDrains(i) if self.nodes[i].known && self.nodes[i].drain.is_none() => {
                 self.nodes[i].drain = Some("disk");
             }
-            // One that brings back the node of a cluster that is being switched is beyond help.
+            // A person who resumes a node during the switch cannot be protected.
             Event::PersonResumes(i) if !self.is_switching() && self.nodes[i].drain == Some("disk") => {
                 self.nodes[i].drain = None;
             }
@@ -379,15 +379,15 @@ impl World {
             }
             Event::SlurmctldRefuses if self.is_switching() => self.refused = true,
             Event::OtherChange(on) => self.other_change = on,
-            // One whose slurmd had the old key finds the old slurmctld as long as that runs.
+            // A slurmd with the old key reaches the old slurmctld as long as that runs.
             Event::WorkerIsBack(i) => {
                 self.nodes[i].known = true;
                 self.nodes[i].registered = true;
-                // As with ReturnToService=2, but for what a drain holds.
+                // As with ReturnToService=2, except for drained nodes.
                 self.nodes[i].down &= self.nodes[i].drain.is_some();
             }
-            // Creation is held up from the record on until the new key is in use. Somebody who takes the record away while
-            // slurmctld restarts is beyond help.
+            // Worker creation is blocked from the record on until the new key is in use. A person who removes the
+            // record while slurmctld restarts cannot be protected.
             Event::WorkerIsMade(i)
                 if self.creates() && self.nodes[i].drain.is_none() && !self.nodes[i].job =>
             {
@@ -406,7 +406,7 @@ impl World {
         }
     }
 
-    /// One pass, with something else going on between the two readings and the step.
+    /// Runs one pass, with one event between the two readings and another before the step.
     fn pass(&mut self, meanwhile: [Event; 2]) -> Step {
         let name = |change: u8| change.to_string();
         let names_of = |is: fn(&ModelNode) -> bool| -> BTreeSet<NodeName> {
@@ -423,7 +423,7 @@ impl World {
         self.happens(meanwhile[0]);
         let jobs = self.nodes.iter().filter(|node| node.job).count();
         if self.refused && self.wanted == self.runs_with {
-            // Back to what it runs with is no change.
+            // Going back to what it runs with is no change.
             self.given = self.wanted;
             self.refused = false;
         }
@@ -479,7 +479,7 @@ impl World {
         }
     }
 
-    /// Everything that the operator waits for comes true.
+    /// Makes everything happen that the operator waits for.
     fn settle(&mut self) {
         self.silent = false;
         self.other_change = false;
@@ -552,7 +552,7 @@ proptest! {
     }
 }
 
-/// The whole way, with the steps in their order.
+/// The whole sequence of steps.
 #[test]
 fn a_change_takes_these_steps() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! What the webhook does not see: the contents of ConfigMaps.
+//! Checks that the webhook cannot make: the contents of ConfigMaps.
 #![allow(
     clippy::needless_pass_by_value,
     reason = "json! literals read better unborrowed"
@@ -15,7 +15,7 @@ use crate::controller::{
     validate::{Validated, validate},
 };
 
-/// Judges a Controller with these ConfigMaps beside it: the notes, or the reason and message of the problem.
+/// Validates a Controller with these ConfigMaps: the notes, or the reason and message of the problem.
 fn judged(spec: Value, maps: Value) -> Result<Vec<String>, [String; 2]> {
     let mut observed = observed(spec);
     observed.config_maps = maps
@@ -52,7 +52,7 @@ fn judged(spec: Value, maps: Value) -> Result<Vec<String>, [String; 2]> {
     "ReferenceMissing", "ConfigMap files: a.conf line 1: TopologyPlugin=topology/tree needs topology.yaml or topology.conf, and no")]
 #[case::hosts(json!({ "configFileRefs": [{ "name": "files" }], "extraConf": "Include a.conf" }),
     json!({ "files": { "a.conf": "PartitionName=p Nodes=n[0-" } }),
-    "InvalidSpec", "ConfigMap files: a.conf line 1: Nodes is no host list")]
+    "InvalidSpec", "ConfigMap files: a.conf line 1: Nodes is not a valid host list")]
 #[case::select_type(json!({ "extraConf": "KillWait=30\nSelectType=select/linear" }), json!({}),
     "InvalidSpec", "spec.extraConf line 2: SelectType=select/linear")]
 fn what_no_slurmctld_runs_with_is_named_with_file_and_line(
@@ -70,13 +70,13 @@ fn what_no_slurmctld_runs_with_is_named_with_file_and_line(
 #[case::nothing(json!({ "configFileRefs": [{ "name": "a" }] }), json!({ "a": { "gres.conf": "" } }), &[])]
 #[case::included(json!({ "configFileRefs": [{ "name": "a" }], "extraConf": "Include b.conf" }), json!({ "a": { "b.conf": "KillWait=30" } }), &[])]
 #[case::unread(json!({ "configFileRefs": [{ "name": "a" }] }), json!({ "a": { "b.conf": "" } }),
-    &["Slurm does not read b.conf of ConfigMap a by itself: include it in a file that it reads"])]
+    &["Slurm does not read b.conf of ConfigMap a on its own: include it in a file that Slurm reads"])]
 #[case::no_script(json!({ "prologScriptRefs": [{ "name": "a" }] }), json!({ "a": {} }),
     &["ConfigMap a of spec.prologScriptRefs holds no script"])]
 #[case::twice(json!({ "prologScriptRefs": [{ "name": "a" }, { "name": "b" }] }), json!({ "a": { "x": "" }, "b": { "x": "" } }),
     &["x is in ConfigMap a and in ConfigMap b; the one in b is used"])]
 #[case::a_word(json!({ "configFileRefs": [{ "name": "a" }], "extraConf": "Include b.conf" }), json!({ "a": { "b.conf": "KilWait=30" } }),
-    &["ConfigMap a: b.conf line 1: KilWait is no parameter that is known here; is KillWait meant? Slurm takes no file with it"])]
+    &["ConfigMap a: b.conf line 1: unknown parameter KilWait; did you mean KillWait? Slurm rejects a file that contains it"])]
 fn what_is_probably_not_meant_is_a_note(#[case] spec: Value, #[case] maps: Value, #[case] expected: &[&str]) {
     assert_eq!(judged(spec, maps).unwrap(), expected);
 }

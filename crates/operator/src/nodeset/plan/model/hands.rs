@@ -1,6 +1,7 @@
-//! What the doing side can do to the model: the same calls as to Kubernetes and Slurm, each of which may be the last.
+//! Implements `Workers` and `Control` on the model: the same calls as to Kubernetes and Slurm. The operator may be
+//! killed before each of them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use keelson_api::{
@@ -9,7 +10,7 @@ use keelson_api::{
 };
 use parking_lot::Mutex;
 
-use super::{World, record::ARRAY};
+use super::{Event, World, record::ARRAY};
 use crate::{
     nodeset::{
         act::{Mark, PodPatch, Spot, StepError, Workers},
@@ -24,12 +25,14 @@ use crate::{
 
 pub struct Hands<'a> {
     pub world: Mutex<&'a mut World>,
-    /// Writes until the operator is killed.
+    /// The number of calls until the operator is killed, if it is.
     pub left: Mutex<Option<usize>>,
+    /// How long Slurm takes to answer the first deletion of records, and what happens before the answer.
+    pub slow: Mutex<Option<(Duration, Vec<Event>)>>,
 }
 
 impl Hands<'_> {
-    /// Writes, unless the operator has been killed: then the call never comes back.
+    /// Makes a call. If the operator has been killed, the call never returns.
     fn write<'a, T: Send + 'a>(
         &'a self,
         change: impl FnOnce(&mut World) -> T + Send + 'a,
@@ -125,9 +128,9 @@ impl Workers for Hands<'_> {
         })
     }
 
-    fn delete<'a>(&'a self, id: &'a PodId) -> BoxFuture<'a, Result<bool, StepError>> {
+    fn delete<'a>(&'a self, id: &'a PodId, _: Duration) -> BoxFuture<'a, Result<bool, StepError>> {
         self.write(move |world| {
-            // The deletion carries the version that was looked at, which is not the one that was bound since.
+            // The deletion requires the resource version that was read, but the pod was bound since.
             if world.unseen.get(&id.uid) == Some(&super::Unseen::Bound) {
                 return Ok(false);
             }
@@ -148,16 +151,16 @@ impl Workers for Hands<'_> {
                     target: None,
                     ..pod(*ordinal)
                 },
-                Spot::Machine { machine, hostname } => PodFacts {
+                Spot::KubeNode { kube_node, hostname } => PodFacts {
                     name: format!("d-{}", world.births),
                     ordinal: None,
                     mode: ScalingMode::DaemonSet,
                     node: NodeName(hostname.clone()),
-                    target: Some(machine.clone()),
+                    target: Some(kube_node.clone()),
                     ..pod(0)
                 },
             };
-            born.machine = None;
+            born.kube_node = None;
             let seen = world.seen.as_ref().and_then(|seen| seen.get(&born.node));
             born.registered_before = seen.and_then(|node| node.registered);
             Ok(world.bear(born))
@@ -253,25 +256,44 @@ impl Control for Hands<'_> {
         })
     }
 
-    fn delete<'a>(&'a self, name: &'a NodeName) -> BoxFuture<'a, Result<(), Error>> {
-        self.ask(move |world| {
-            let visible = |record: &super::Record| record.jobs.iter().any(|job| !job.suspended);
-            if world.records.get(&name.0).is_some_and(visible) {
+    fn delete<'a>(&'a self, names: &'a [NodeName]) -> BoxFuture<'a, Result<(), Error>> {
+        let deleted = self.ask(move |world| {
+            let mut refused = false;
+            for name in names {
+                let visible = |record: &super::Record| record.jobs.iter().any(|job| !job.suspended);
+                if world.records.get(&name.0).is_some_and(visible) {
+                    refused = true;
+                    continue;
+                }
+                // When Slurm deletes a record, it forgets suspended jobs on the node.
+                if let Some(record) = world.records.remove(&name.0) {
+                    *world.forgotten.entry(name.0.clone()).or_default() += record.jobs.len();
+                }
+                world.wrote(name);
+            }
+            if refused {
                 return Err(Error::Refused("in use".into()));
             }
-            // With its record Slurm forgets a suspended job.
-            if let Some(record) = world.records.remove(&name.0) {
-                *world.forgotten.entry(name.0.clone()).or_default() += record.jobs.len();
-            }
-            world.wrote(name);
             Ok(())
-        })
+        });
+        async move {
+            let answer = deleted.await;
+            let slow = self.slow.lock().take();
+            if let Some((takes, events)) = slow {
+                tokio::time::sleep(takes).await;
+                for event in &events {
+                    self.world.lock().happens(event);
+                }
+            }
+            answer
+        }
+        .boxed()
     }
 }
 
 impl World {
     fn bear(&mut self, mut born: PodFacts) -> Option<String> {
-        // POST answers "already exists" while its predecessor is dying.
+        // The API server answers "already exists" while the predecessor is terminating.
         if self.pods.contains_key(&born.name) {
             return None;
         }
@@ -287,7 +309,7 @@ impl World {
         Some(name)
     }
 
-    /// What was read of it before says nothing any more.
+    /// Marks the last read of the node as outdated.
     fn wrote(&mut self, node: &NodeName) {
         if let Some(seen) = self.seen.as_mut().and_then(|seen| seen.get_mut(node)) {
             seen.outdated = true;

@@ -1,6 +1,6 @@
-//! A model of Kubernetes and Slurm in which pods start, crash and die, jobs start and end, people scale, edit, cordon and
-//! drain, Slurm falls silent, readings come late, and the operator is killed or acts on what is over. Plans are made and
-//! carried out on it by the same code as in a cluster; what may never happen is checked on the way.
+//! A model of Kubernetes and Slurm for tests: pods start, crash and terminate, jobs start and end, users scale, edit,
+//! cordon and drain, Slurm stops answering, reads are late, and the operator is killed or acts on outdated state. Plans
+//! are made and carried out by the same code as in a cluster, and invariants are checked on the way.
 
 mod hands;
 mod record;
@@ -42,12 +42,12 @@ use crate::{
 
 pub const ADMIN: &str = "an administrator said so";
 
-/// A slurmd that runs although nobody has told of it.
+/// A slurmd that runs but is not visible in Kubernetes yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unseen {
-    /// The pod is bound to a machine, and the watch has not brought that yet.
+    /// The pod is bound to a Kubernetes node, but the watch has not delivered this yet.
     Bound,
-    /// Its container runs, and the kubelet has not told yet.
+    /// Its container runs, but the kubelet has not reported it yet.
     Started,
 }
 
@@ -59,7 +59,7 @@ pub enum Cascade {
     Orphan,
 }
 
-/// What is noted when all steps were done, and when one failed.
+/// The outdated nodes for the status: if all steps succeed, and if one fails.
 type Notes = [BTreeMap<NodeName, String>; 2];
 
 #[derive(Debug, Clone)]
@@ -67,31 +67,31 @@ pub struct World {
     pub set: SetFacts,
     pub pods: BTreeMap<String, PodFacts>,
     pub records: BTreeMap<String, Record>,
-    pub machines: BTreeMap<String, KubeNodeFacts>,
-    /// The last answer of Slurm, which may be old; none while it is silent.
+    pub kube_nodes: BTreeMap<String, KubeNodeFacts>,
+    /// The last response from Slurm, which may be outdated; `None` while Slurm does not answer.
     pub seen: Option<BTreeMap<NodeName, SlurmNode>>,
-    /// Slurm answers nobody.
+    /// Slurm does not answer.
     pub silent: bool,
     /// Slurm does not list its jobs.
     pub jobs_fail: bool,
-    /// Jobs that Slurm did not requeue.
+    /// Jobs that Slurm refused to requeue.
     pub refused: BTreeSet<String>,
-    /// What the workers' clocks are behind the API server's.
+    /// How far the workers' clocks are behind the API server's.
     pub clocks: SignedDuration,
-    /// Workers that run already, by uid of their pod.
+    /// Workers that run but are not visible in Kubernetes yet, by UID of their pod.
     pub unseen: BTreeMap<String, Unseen>,
     tasks: u64,
     pub now: Timestamp,
     births: u32,
-    /// Jobs that run on a node although Slurm forgot them.
+    /// The number of jobs on each node that still run although Slurm forgot them.
     pub forgotten: BTreeMap<String, usize>,
-    /// Jobs that ended because of what we did.
+    /// The number of jobs killed by the operator's changes.
     pub lost: usize,
-    /// Nodes of which nobody could note in time that their record is of another kind: their worker crashed, it was going when
-    /// the kind changed, or Slurm forgot them.
+    /// Nodes whose outdated record could not be listed in the status in time: their worker crashed, it was being
+    /// removed when the node configuration changed, or Slurm forgot them.
     pub unnoted: BTreeSet<String>,
-    /// A plan that was made and is not carried out yet, and what is noted when it was; nothing if something was noted
-    /// since, as an object is reconciled by one at a time.
+    /// A plan that is not carried out yet, and the notes to write afterwards. They are dropped if other notes were
+    /// written since, because an object has only one reconcile at a time.
     pub late: Option<(Plan, Option<Notes>)>,
 }
 
@@ -105,54 +105,54 @@ pub enum Event {
     PodCordon(usize, bool),
     AdminDrain(usize),
     AdminUndrain(usize),
-    /// A pending job insists on the node, or does so no longer.
+    /// A pending job requests the node, or no longer does.
     Insist(usize, bool),
     JobStarts(usize),
     JobsEnd(usize),
-    /// A job is suspended: its node looks idle, and is not.
+    /// A job is suspended or resumed. A node with only suspended jobs looks idle, but is not.
     Suspend(usize),
-    /// What becomes of jobs on leaving workers whose time is over at once.
+    /// Sets the action of `drain.timeout`, which then expires immediately.
     OnTimeout(DrainTimeoutAction),
     /// Slurm answers, but does not list its jobs.
     JobsFail,
-    /// A worker does not respond for a moment, or does again.
+    /// A worker briefly stops responding, or responds again.
     Blip(usize, bool),
-    /// A worker did not respond for long: slurmctld gives it up.
+    /// slurmctld sets a node down because its worker has not responded for a long time.
     GivenUp(usize),
-    /// A worker starts and registers before Kubernetes tells.
+    /// A worker starts and registers before Kubernetes reports it.
     StartsUnseen(usize, Unseen),
-    /// The workers' clocks are that many seconds behind.
+    /// The workers' clocks are this many seconds behind.
     Clocks(i64),
-    /// A machine gives its worker the name that another one gives.
+    /// A Kubernetes node requests the host name of another one.
     SameName(usize, usize),
     Delete(Cascade),
-    /// After it is gone, or its workers were left alone, it is created again.
+    /// The NodeSet is created again, after its workers are gone or were orphaned.
     Recreate,
     Crash(usize),
     SlurmSilent,
-    /// It answers that it knows nobody, as after the loss of its state.
+    /// Slurm answers with an empty node list, as after losing its state.
     SlurmForgets,
-    /// It lost its state for good: jobs go on of which it knows nothing.
+    /// Slurm loses its state for good: jobs that it does not know keep running.
     SlurmLosesState,
-    /// slurmd ends, perhaps before it ever registered, and its container waits to be started again.
+    /// slurmd exits, perhaps before it ever registered, and its container waits for a restart.
     Restarts(usize),
     Pause(bool),
     Switch(ScalingMode),
-    /// Time passes: pods start, die, register; Slurm is read.
+    /// Time passes: pods start, register or disappear, and Slurm is read.
     Settle,
-    /// The operator looks and acts, only the first so many steps if it is killed in the middle.
+    /// The operator makes a plan and carries it out, or is killed after this many calls.
     Act {
         killed_after: Option<usize>,
     },
-    /// The operator looks at what is now, and acts only later: its watches are behind.
+    /// The operator makes a plan but carries it out only later, because its watches are behind.
     LookOnly,
-    /// It acts on what it saw then.
+    /// The operator carries out that plan.
     ActLate,
 }
 
 impl World {
     pub fn new() -> Self {
-        let machine = |i: usize| {
+        let kube_node = |i: usize| {
             let name = format!("machine-{i}");
             let facts = KubeNodeFacts {
                 hostname: name.clone(),
@@ -167,7 +167,7 @@ impl World {
             },
             pods: BTreeMap::new(),
             records: BTreeMap::new(),
-            machines: (0..4).map(machine).collect(),
+            kube_nodes: (0..4).map(kube_node).collect(),
             seen: Some(BTreeMap::new()),
             silent: false,
             jobs_fail: false,
@@ -196,7 +196,7 @@ impl World {
             set: self.set.clone(),
             pods: self.pods.values().cloned().map(|pod| self.shaped(pod)).collect(),
             slurm,
-            machines: self.machines.clone(),
+            kube_nodes: self.kube_nodes.clone(),
             taken: BTreeMap::new(),
             now: self.now,
         };
@@ -206,7 +206,7 @@ impl World {
         observed
     }
 
-    /// The list of jobs, asked for now.
+    /// Lists the jobs as of now.
     fn jobs(&self) -> JobReading {
         if self.jobs_fail || self.silent {
             return JobReading::Failed {
@@ -239,7 +239,8 @@ impl World {
         }
     }
 
-    /// Every other edit makes another kind of node of the workers.
+    /// Returns true if workers of this revision register with another node configuration. In this model, every other
+    /// edit changes it.
     pub fn differs(&self, revision: &str) -> bool {
         revision.len().abs_diff(self.set.revision.len()) % 2 == 1
     }
@@ -272,13 +273,13 @@ impl World {
                 };
             }
             Event::MachineCordon(index, cordoned) => {
-                if let Some(machine) = self.machines.values_mut().nth(index % 4) {
-                    machine.cordoned = *cordoned;
+                if let Some(kube_node) = self.kube_nodes.values_mut().nth(index % 4) {
+                    kube_node.cordoned = *cordoned;
                 }
             }
             Event::MachineFits(index, fit) => {
-                if let Some(machine) = self.machines.values_mut().nth(index % 4) {
-                    machine.fit = *fit;
+                if let Some(kube_node) = self.kube_nodes.values_mut().nth(index % 4) {
+                    kube_node.fit = *fit;
                 }
             }
             Event::PodCordon(index, cordoned) => {
@@ -316,7 +317,7 @@ impl World {
             }
             Event::OnTimeout(action) => {
                 self.set.on_drain_timeout = *action;
-                // A plan is carried out in the second that it is made in, as the user had written then.
+                // A plan is carried out in the second in which it is made, so the setting cannot change in between.
                 self.late = None;
                 self.set.drain_timeout = Some(Duration::ZERO);
             }
@@ -332,7 +333,7 @@ impl World {
                     if !record.drain {
                         record.reason = "Not responding".into();
                     }
-                    // Its jobs are lost, and not by us.
+                    // Its jobs are lost, but not because of the operator.
                     record.jobs.clear();
                 }
             }
@@ -340,8 +341,8 @@ impl World {
             Event::Clocks(behind) => self.clocks = SignedDuration::from_secs(*behind),
             Event::SameName(index, of) => {
                 let name = format!("machine-{}", of % 4);
-                if let Some(machine) = self.machines.values_mut().nth(index % 4) {
-                    machine.hostname = name;
+                if let Some(kube_node) = self.kube_nodes.values_mut().nth(index % 4) {
+                    kube_node.hostname = name;
                 }
             }
             Event::Delete(cascade) => self.delete(*cascade),
@@ -356,7 +357,7 @@ impl World {
                     pod.ready_since = None;
                     let (name, uid) = (pod.node.0.clone(), pod.uid.clone());
                     self.unseen.remove(&uid);
-                    // Its jobs are lost, and not by us.
+                    // Its jobs are lost, but not because of the operator.
                     self.forgotten.remove(&name);
                     if let Some(record) = self.records.get_mut(&name) {
                         record.jobs.clear();
@@ -381,7 +382,7 @@ impl World {
                     *self.forgotten.entry(name).or_default() += record.jobs.len();
                 }
                 self.seen = Some(BTreeMap::new());
-                // A plan is carried out in the second that it is made in; slurmctld takes longer to start again.
+                // A plan is carried out in the second in which it is made; slurmctld takes longer to restart.
                 self.late = None;
             }
             Event::Restarts(index) => self.restart(*index),
@@ -405,7 +406,7 @@ impl World {
         }
     }
 
-    /// What the garbage collector does to the workers of a NodeSet that is deleted.
+    /// Deletes the NodeSet, and does to its workers what the garbage collector does.
     fn delete(&mut self, cascade: Cascade) {
         if self.set.leaving != Leaving::No {
             return;
@@ -439,8 +440,8 @@ impl World {
             return;
         }
         if unseen == Unseen::Started {
-            pod.machine = pod.target.clone().or_else(|| Some("machine-0".to_owned()));
-            pod.target = pod.machine.clone();
+            pod.kube_node = pod.target.clone().or_else(|| Some("machine-0".to_owned()));
+            pod.target = pod.kube_node.clone();
             pod.start = Start::Perhaps;
         }
         let (uid, node, revision) = (pod.uid.clone(), pod.node.0.clone(), pod.revision.clone());
@@ -456,7 +457,7 @@ impl World {
         });
         record.registered = Some(at);
         record.silent = false;
-        // Jobs of a slurmd that is gone are gone, and not by us.
+        // The jobs of the previous slurmd are lost, but not because of the operator.
         record.jobs.clear();
     }
 
@@ -465,8 +466,8 @@ impl World {
             return;
         };
         if pod.phase == Phase::Pending {
-            pod.machine = pod.target.clone().or_else(|| Some("machine-0".to_owned()));
-            pod.target = pod.machine.clone();
+            pod.kube_node = pod.target.clone().or_else(|| Some("machine-0".to_owned()));
+            pod.target = pod.kube_node.clone();
         }
         pod.phase = Phase::Running;
         pod.start = Start::Yes;
@@ -474,14 +475,14 @@ impl World {
         pod.ready_since = None;
         let (name, uid) = (pod.node.0.clone(), pod.uid.clone());
         self.unseen.remove(&uid);
-        // Its jobs are lost, and not by us.
+        // Its jobs are lost, but not because of the operator.
         self.forgotten.remove(&name);
         if let Some(record) = self.records.get_mut(&name) {
             record.jobs.clear();
         }
     }
 
-    /// Slurm gives work to whoever takes it.
+    /// Starts a job on one of the nodes that accept jobs.
     fn start_job(&mut self, index: usize) {
         let served: BTreeSet<String> = self
             .pods
@@ -516,12 +517,12 @@ impl World {
         self.jobs_fail = false;
         self.pods.retain(|_, pod| !pod.terminating);
         for pod in self.pods.values_mut().filter(|pod| pod.phase == Phase::Pending) {
-            if pod.machine.is_none() {
-                pod.machine = pod
+            if pod.kube_node.is_none() {
+                pod.kube_node = pod
                     .target
                     .clone()
                     .or_else(|| Some(format!("machine-{}", self.births % 4)));
-                pod.target = pod.machine.clone();
+                pod.target = pod.kube_node.clone();
             }
             pod.phase = Phase::Running;
             pod.start = Start::Yes;
@@ -543,7 +544,7 @@ impl World {
                 pod.ready_since = Some(now);
             }
             let (node, revision) = (pod.node.0.clone(), pod.revision.clone());
-            // A slurmctld that knows nothing of the jobs of a node that registers ends them itself.
+            // When a node registers, slurmctld itself kills the jobs on it that it does not know.
             self.forgotten.remove(&node);
             if starts || !known {
                 self.register(&node, &revision, now - clocks);
@@ -551,7 +552,7 @@ impl World {
         }
         for (name, record) in &mut self.records {
             let serves = |pod: &PodFacts| pod.node.0 == *name && pod.running && pod.phase == Phase::Running;
-            // Nobody answers for a worker that is gone.
+            // A node whose worker is gone does not respond.
             record.silent |= !self.pods.values().any(serves);
         }
         self.seen = Some(
@@ -562,7 +563,7 @@ impl World {
         );
     }
 
-    /// Makes a plan and checks what it may never say.
+    /// Makes a plan and checks the invariants.
     fn looks(&self) -> Plan {
         let observed = self.observed();
         let plan = plan(&observed);
@@ -570,8 +571,14 @@ impl World {
         plan
     }
 
-    /// Does what the plan says, until it is killed.
+    /// Makes a plan and carries it out, until the operator is killed.
     pub fn acts(&mut self, killed_after: Option<usize>) -> Plan {
+        // The jobs are listed in the reconcile that requeues them, and an object has only one reconcile at a time: an
+        // earlier one does not requeue them after this one has.
+        if let Some((late, _)) = &mut self.late {
+            late.steps
+                .retain(|step| !matches!(step, Step::RequeueJobs { .. }));
+        }
         let plan = self.looks();
         let notes = self.notes(&plan);
         // The status is written last.
@@ -593,7 +600,25 @@ impl World {
         }
     }
 
-    /// Whether a step failed; nothing when the operator was killed on the way.
+    /// Makes a plan and carries it out while Slurm's answer to the first deletion of records takes this long; these events
+    /// happen before the answer. Returns the number of failures.
+    pub async fn acts_slowly(&mut self, takes: Duration, events: &[Event]) -> usize {
+        let plan = self.looks();
+        let hands = Hands {
+            world: Mutex::new(self),
+            left: Mutex::default(),
+            slow: Mutex::new(Some((takes, events.to_vec()))),
+        };
+        let act = Act {
+            workers: &hands,
+            slurm: Some(&hands),
+        };
+        let acted = act.run(&plan).await;
+        assert!(hands.slow.lock().is_none(), "no record was deleted");
+        acted.failures.len()
+    }
+
+    /// Carries out a plan. Returns whether a step failed, or `None` if the operator was killed on the way.
     fn carry_out(&mut self, plan: &Plan, killed_after: Option<usize>) -> Option<bool> {
         for step in &plan.steps {
             if let Step::Discard { pod } = step
@@ -606,6 +631,7 @@ impl World {
         let hands = Hands {
             world: Mutex::new(self),
             left: Mutex::new(killed_after),
+            slow: Mutex::default(),
         };
         let act = Act {
             workers: &hands,
@@ -622,13 +648,13 @@ impl World {
         pod.terminating = true;
         pod.ready_since = None;
         if pod.phase != Phase::Ended && runs {
-            // The promise: no job is killed by a change that we make.
+            // The invariant: no change by the operator kills a job.
             let jobs = self.records.get(&node).map_or(&[][..], |record| &record.jobs);
             self.lost += jobs.iter().filter(|job| !job.completing).count();
             self.lost += self.forgotten.remove(&node).unwrap_or(0);
         }
         if let Some(record) = self.records.get_mut(&node) {
-            // What its pre-stop hook says, unless somebody else drained it.
+            // The preStop hook sets this, unless someone else drained the node.
             if !record.drain || record.reason.starts_with(REASON_PREFIX) {
                 record.down = true;
                 record.reason = "slurm-operator: Pod is terminating".into();

@@ -1,4 +1,4 @@
-//! Nodes and jobs as slurmctld has them.
+//! Nodes and jobs in the modelled slurmctld.
 
 use std::sync::OnceLock;
 
@@ -7,19 +7,19 @@ use slurm_rest::{job::JobBase, node::NodeState};
 
 use crate::slurm::facts::SlurmNode;
 
-/// A job on one node: a task of an array, so that calling it by its number would mean all of them.
+/// A job on one node: a task of a job array, so that a call with the array's job ID would affect all of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     pub task: u64,
-    /// Whether Slurm can start it again.
+    /// Whether Slurm can requeue it.
     pub requeue: bool,
-    /// It holds its node, which may look idle all the same.
+    /// It still occupies its node, which may look idle.
     pub suspended: bool,
-    /// It was requeued, and its node is cleaned up after it.
+    /// It was requeued, and its node is still being cleaned up.
     pub completing: bool,
 }
 
-/// The number of the array that all jobs are tasks of.
+/// The job ID of the array that all jobs belong to.
 pub const ARRAY: u64 = 7;
 
 impl Job {
@@ -27,7 +27,7 @@ impl Job {
         format!("{ARRAY}_{}", self.task)
     }
 
-    /// As slurmrestd lists it.
+    /// Returns the job as slurmrestd lists it.
     pub fn listed(&self, node: &str) -> slurm_rest::job::Job {
         let state = match self {
             Self { completing: true, .. } => JobBase::Pending,
@@ -52,7 +52,7 @@ impl Job {
     }
 }
 
-/// A pending job that names the node.
+/// Returns a pending job that requests the node.
 pub fn insisting(node: &str) -> slurm_rest::job::Job {
     slurm_rest::job::Job {
         id: 99,
@@ -69,20 +69,20 @@ fn blank() -> slurm_rest::job::Job {
     BLANK.get_or_init(|| decoded().unwrap().items.remove(0)).clone()
 }
 
-/// A node as slurmctld has it.
+/// The record of a node in slurmctld.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state")]
 pub struct Record {
     pub drain: bool,
     pub down: bool,
-    /// Its slurmd does not answer for the moment.
+    /// Its slurmd currently does not respond.
     pub silent: bool,
     pub reason: String,
     pub jobs: Vec<Job>,
     pub registered: Option<Timestamp>,
-    /// The revision of the worker that it was made of.
+    /// The revision of the worker that created the record.
     pub made_by: String,
-    /// A pending job names the node.
+    /// A pending job requests the node.
     pub wanted: bool,
 }
 

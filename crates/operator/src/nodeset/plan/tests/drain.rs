@@ -12,7 +12,7 @@ fn a_cordoned_machine_drains_its_worker_and_uncordoning_undoes_it() {
         cordon_reason: Some("fan".into()),
         ..KubeNodeFacts::default()
     };
-    observed.machines.insert("machine-0".into(), cordoned);
+    observed.kube_nodes.insert("machine-0".into(), cordoned);
     let drain = Step::Drain {
         node: "w-0".into(),
         reason: "slurm-operator: fan".into(),
@@ -32,7 +32,7 @@ fn a_cordoned_machine_drains_its_worker_and_uncordoning_undoes_it() {
     );
 
     observed
-        .machines
+        .kube_nodes
         .insert("machine-0".into(), KubeNodeFacts::default());
     observed.pods[0].protected = false;
     let steps = plan(&observed).steps;
@@ -80,7 +80,7 @@ fn clocks_that_differ_keep_no_updated_worker_drained() {
             protected: false
         }]
     );
-    // Its clock is minutes behind, but its slurmd is another one than before.
+    // Its clock is minutes behind, but its slurmd has started since the pod was created.
     let mut behind = facts;
     edit(&mut behind.slurm, "w-0", |node| node.registered = Some(at(-300)));
     assert_eq!(plan(&behind).steps, [Step::Undrain { node: "w-0".into() }]);

@@ -92,7 +92,7 @@ fn a_ready_worker_that_slurm_does_not_know_gets_time_and_is_then_replaced() {
 
 #[test]
 fn a_worker_that_just_registered_is_not_taken_for_idle() {
-    // Slurm was last read before it came; it may have got a job since.
+    // Slurm was last read before the worker registered; it may have a job by now.
     let steps = plan(&observed(set(1), vec![pod(0), pod(1)], slurm(&["IDLE", ""]))).steps;
     let leaves = |pod| Step::Intend {
         pod,
@@ -161,7 +161,7 @@ fn paused_means_hands_off() {
     );
 }
 
-fn machine(name: &str, fit: Fit) -> (String, KubeNodeFacts) {
+fn kube_node(name: &str, fit: Fit) -> (String, KubeNodeFacts) {
     let facts = KubeNodeFacts {
         fit,
         hostname: name.to_owned(),
@@ -175,12 +175,12 @@ fn a_worker_goes_back_to_its_machine_while_that_fits() {
     let mut set = set(3);
     set.pins = [(0, "a".to_owned()), (1, "b".to_owned()), (2, "gone".to_owned())].into();
     let mut observed = observed(set, vec![], slurm(&[]));
-    observed.machines = [machine("a", Fit::Stay), machine("b", Fit::No)].into();
+    observed.kube_nodes = [kube_node("a", Fit::Stay), kube_node("b", Fit::No)].into();
     let made: Vec<Option<String>> = plan(&observed)
         .steps
         .into_iter()
         .map(|step| match step {
-            Step::Create { machine, .. } => machine,
+            Step::Create { kube_node, .. } => kube_node,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -193,18 +193,18 @@ fn a_worker_that_waits_for_a_machine_that_is_gone_is_made_anew_elsewhere() {
     waiting.start = Start::Never;
     waiting.phase = Phase::Pending;
     waiting.ready_since = None;
-    waiting.machine = None;
+    waiting.kube_node = None;
     waiting.target = Some("gone".into());
     let mut observed = observed(set(1), vec![waiting], slurm(&[]));
     assert_eq!(deletes(&plan(&observed)), [&Step::Discard { pod: id(0) }]);
-    observed.machines = [machine("gone", Fit::Stay)].into();
+    observed.kube_nodes = [kube_node("gone", Fit::Stay)].into();
     assert_eq!(plan(&observed), Plan::default(), "it is back");
 }
 
 #[test]
 fn workers_that_slurm_does_not_know_are_started_anew_a_few_at_a_time() {
     let pods = (0..8).map(pod).collect();
-    // Five of eight are known, so that nothing speaks for a lost state.
+    // Slurm knows five of eight, so it has probably not lost its state.
     let states = ["IDLE", "IDLE", "IDLE", "IDLE", "IDLE", "", "", ""];
     let plan = plan(&observed(set(8), pods, slurm(&states)));
     let marked = plan
@@ -257,10 +257,10 @@ fn a_machine_that_takes_no_new_worker_counts_only_while_one_is_there() {
     there.ordinal = None;
     there.target = Some("cordoned".into());
     let mut observed = observed(set, vec![there], slurm(&["IDLE"]));
-    observed.machines = [
-        machine("control-plane", Fit::Stay),
-        machine("cordoned", Fit::Stay),
-        machine("free", Fit::Run),
+    observed.kube_nodes = [
+        kube_node("control-plane", Fit::Stay),
+        kube_node("cordoned", Fit::Stay),
+        kube_node("free", Fit::Run),
     ]
     .into();
     assert_eq!(observed.desired(), 2);
@@ -273,16 +273,16 @@ fn machines_that_give_one_name_get_one_worker_and_are_told_of() {
     let mut facts = observed(set, vec![], slurm(&[]));
     for name in ["a", "b", "c"] {
         let hostname = if name == "c" { "c" } else { "same" };
-        let machine = KubeNodeFacts {
+        let kube_node = KubeNodeFacts {
             hostname: hostname.into(),
             ..KubeNodeFacts::default()
         };
-        facts.machines.insert(name.into(), machine);
+        facts.kube_nodes.insert(name.into(), kube_node);
     }
     let made = plan(&facts).steps.len();
     assert_eq!(made, 2);
     assert_eq!(name_conflicts(&facts), BTreeMap::from([("same", vec!["a", "b"])]));
-    // The one that can have none counts nowhere, or no update would ever find room.
+    // A Kubernetes node that cannot have a worker does not count; otherwise no update would ever have budget.
     assert_eq!(facts.desired(), 2);
 }
 
@@ -291,10 +291,10 @@ fn a_machine_that_another_nodeset_has_a_worker_on_gets_no_second_one() {
     let mut set = set(0);
     set.mode = ScalingMode::DaemonSet;
     let mut facts = observed(set, vec![], slurm(&[]));
-    facts.machines = [machine("a", Fit::Run), machine("b", Fit::Run)].into();
+    facts.kube_nodes = [kube_node("a", Fit::Run), kube_node("b", Fit::Run)].into();
     facts.taken.insert("a".into(), "slurm-worker-gpu-x".into());
     let expected = Step::CreateOn {
-        machine: "b".into(),
+        kube_node: "b".into(),
         hostname: "b".into(),
     };
     assert_eq!(plan(&facts).steps, [expected]);

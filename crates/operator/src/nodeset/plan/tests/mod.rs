@@ -1,10 +1,13 @@
-//! What `plan` decides, case by case: a file for each part of it. The promises for every case are in `promises`.
+//! Tests the decisions of `plan` case by case, with one file for each part. `promises` checks the invariants for every
+//! case.
 #![allow(
     clippy::needless_pass_by_value,
     reason = "json! literals read better unborrowed"
 )]
 
+mod awaited;
 mod drain;
+mod large;
 mod membership;
 mod node_attributes;
 mod remove;
@@ -24,7 +27,7 @@ use crate::nodeset::facts::{
 use crate::slurm::facts::{JobReading, NodeName, Slurm, SlurmNode};
 use crate::slurm::jobs::{HeldBy, JobList, Work};
 
-/// What is decided, without what is merely shown on pods.
+/// Returns the plan without the steps that only show conditions on pods.
 fn plan(observed: &Observed) -> Plan {
     let mut plan = super::plan(observed);
     plan.steps.retain(|step| !matches!(step, Step::Conditions { .. }));
@@ -63,7 +66,7 @@ pub fn set(replicas: u32) -> SetFacts {
     }
 }
 
-/// A healthy worker of the newest revision.
+/// Returns a healthy worker of the latest revision.
 pub fn pod(ordinal: u32) -> PodFacts {
     PodFacts {
         name: format!("w-{ordinal}"),
@@ -80,7 +83,7 @@ pub fn pod(ordinal: u32) -> PodFacts {
         ready_since: Some(at(-600)),
         created: at(-660),
         terminating: false,
-        machine: Some(format!("machine-{ordinal}")),
+        kube_node: Some(format!("machine-{ordinal}")),
         target: Some(format!("machine-{ordinal}")),
         cordoned: false,
         intent: None,
@@ -125,7 +128,7 @@ pub fn slurm(states: &[&str]) -> Slurm {
     }
 }
 
-/// A list of jobs in which nobody holds anything, read now.
+/// Returns an empty job list, read now.
 pub fn jobs_read() -> JobReading {
     JobReading::Read(JobList {
         read_at: at(0),
@@ -133,7 +136,7 @@ pub fn jobs_read() -> JobReading {
     })
 }
 
-/// A job that may be requeued.
+/// Returns a job that can be requeued.
 pub fn held_by(address: &str) -> HeldBy {
     HeldBy {
         address: address.to_owned(),
@@ -150,7 +153,7 @@ pub fn observed(set: SetFacts, pods: Vec<PodFacts>, slurm: Slurm) -> Observed {
         set,
         pods,
         slurm,
-        machines: BTreeMap::new(),
+        kube_nodes: BTreeMap::new(),
         taken: BTreeMap::new(),
         now: at(0),
     }
@@ -183,7 +186,7 @@ fn ends_at(node: &mut SlurmNode, second: i64) {
 fn create(ordinal: u32) -> Step {
     Step::Create {
         ordinal,
-        machine: None,
+        kube_node: None,
     }
 }
 

@@ -75,7 +75,7 @@ fn a_great_many_states_are_shown_in_portions_and_what_is_urgent_is_not_put_off()
             cordoned: true,
             ..KubeNodeFacts::default()
         };
-        observed.machines.insert(format!("machine-{index}"), cordoned);
+        observed.kube_nodes.insert(format!("machine-{index}"), cordoned);
     }
     assert_eq!(count(&observed), (200, 450, Some(Duration::ZERO)));
     for pod in &mut observed.pods[100..] {
@@ -115,12 +115,12 @@ fn slurm_learns_the_machines_topology_and_features() {
         node.features = vec!["gpu".into(), "k8s/old".into()];
         node.active_features.clone_from(&node.features);
     });
-    let machine = KubeNodeFacts {
+    let kube_node = KubeNodeFacts {
         topology: Some("topo-switch:s1".into()),
         features: vec!["k8s/a100".into()],
         ..KubeNodeFacts::default()
     };
-    observed.machines.insert("machine-0".into(), machine);
+    observed.kube_nodes.insert("machine-0".into(), kube_node);
     let features = vec!["gpu".to_owned(), "k8s/a100".to_owned()];
     assert_eq!(
         plan(&observed).steps,
@@ -151,7 +151,7 @@ fn a_topology_and_features_that_nobody_wrote_are_left_alone() {
         node.active_features = vec![];
     });
     observed
-        .machines
+        .kube_nodes
         .insert("machine-0".into(), KubeNodeFacts::default());
     assert_eq!(plan(&observed).steps, []);
 }
@@ -164,7 +164,7 @@ fn an_api_without_topology_is_tried_once_for_each_change() {
     };
     let mut observed = observed(set(1), vec![pod(0)], slurm(&["IDLE"]));
     observed.set.places_nodes = false;
-    observed.machines.insert(
+    observed.kube_nodes.insert(
         "machine-0".into(),
         KubeNodeFacts {
             topology: Some("default:s1".into()),

@@ -265,22 +265,22 @@ fn a_worker_that_never_registered_and_does_not_run_goes() {
             node: "w-0".into()
         }]
     );
-    // What may be running may have jobs that Slurm forgot.
+    // A worker that may be running may have jobs that Slurm forgot.
     let running = planned(leaving(true), slurm(&[]));
     assert_eq!(deletes(&running), Vec::<&Step>::new());
     assert_eq!(running.waits[0].why, Why::SuspectLoss);
-    // So may one that was registered once: what the kubelet says of it may be old.
+    // So may a worker that was registered once, because the kubelet's report may be outdated.
     let mut registered = leaving(false);
     let shown = ("SlurmNodeStateIdle".to_owned(), (String::new(), None));
     registered.conditions = [shown].into();
     assert_eq!(deletes(&planned(registered, slurm(&[]))), Vec::<&Step>::new());
-    // No answer is no proof.
+    // Without an answer from Slurm, nothing is proven.
     let silent = planned(leaving(false), Slurm::Unknown { why: "down".into() });
     assert_eq!(deletes(&silent), Vec::<&Step>::new());
     assert_eq!(silent.waits[0].why, Why::SlurmUnknown);
 }
 
-/// Leaves by scale-in, past the user's time for its jobs.
+/// Plans the scale-in of a worker whose `drain.timeout` has expired.
 fn overdue(action: DrainTimeoutAction, jobs: Vec<HeldBy>, wanted_by: Vec<u64>) -> Plan {
     let states = if jobs.is_empty() {
         "IDLE+DRAIN"
@@ -396,7 +396,7 @@ fn the_record_of_a_worker_that_is_gone_stays_for_a_pending_job_and_goes_after_it
     let gone = plan(&observed(set(1), vec![pod(0)], slurm.clone()));
     assert_eq!(gone.steps, [Step::Prune { node: "w-1".into() }]);
 
-    // Somebody else's record, or somebody else's drain.
+    // A record of another NodeSet is kept, and so is one that someone else drained.
     edit(&mut slurm, "w-1", |node| node.extra = "nodeset=w/another".into());
     assert_eq!(plan(&observed(set(1), vec![pod(0)], slurm.clone())).steps, []);
     edit(&mut slurm, "w-1", |node| {
@@ -461,7 +461,7 @@ fn a_rollout_that_renumbers_retires_the_old_name() {
         node: "w-2".into(),
     };
     assert_eq!(deletes(&plan(&facts)), [&retires]);
-    // Without a gap below it, the name comes back.
+    // Without a gap below it, the ordinal is reused.
     let facts = observed(
         set(3),
         vec![pod(0), pod(1), old],

@@ -86,7 +86,7 @@ fn a_worker_that_slurm_may_have_learnt_of_since_it_was_read_is_not_out() {
 
 #[test]
 fn a_worker_that_was_to_go_until_now_does_not_count_as_available() {
-    // Found by the search: its drain may not be undone yet.
+    // Found by the exhaustive search: its drain may not be undone yet.
     let wanted_again = with_intent(pod(0), Cause::ScaleIn, at(-10));
     let unknown = Slurm::Unknown { why: "silent".into() };
     let plan = plan(&observed(set(2), vec![wanted_again, old(1)], unknown));
@@ -111,7 +111,7 @@ fn a_drained_old_worker_is_replaced_and_its_record_stays() {
     );
 }
 
-/// A worker of an older revision on a drained node, to be replaced by another kind of node.
+/// Plans for a worker of an older revision on a drained node, whose replacement registers with another configuration.
 fn next_record(change: impl FnOnce(&mut SlurmNode)) -> Plan {
     let mut slurm = slurm(&["IDLE+DRAIN", "IDLE"]);
     edit(&mut slurm, "w-0", |node| {
@@ -127,7 +127,7 @@ fn next_record(change: impl FnOnce(&mut SlurmNode)) -> Plan {
     plan(&observed(set, vec![leaving, pod(1)], slurm))
 }
 
-/// A worker that is up to date on a node that Slurm knows by what its predecessor told.
+/// Plans for an up-to-date worker whose Slurm record describes its predecessor.
 fn misknown(change: impl FnOnce(&mut SlurmNode)) -> Plan {
     let mut slurm = slurm(&["IDLE", "IDLE"]);
     edit(&mut slurm, "w-0", change);
@@ -153,7 +153,7 @@ fn what_slurm_knows_of_a_node_is_renewed_when_nothing_stands_against_it() {
     for waits in [misknown(drained), misknown(reserved), misknown(unread)] {
         assert_eq!((replaced(&waits), waits.requeue_after), (vec![], None));
     }
-    // Nothing else would tell when the job is gone.
+    // Nothing else triggers a reconcile when the job is gone.
     let waits = misknown(wanted);
     assert_eq!(
         (replaced(&waits), waits.requeue_after),
@@ -189,7 +189,7 @@ fn another_kind_of_node_gets_a_record_of_its_own() {
 #[test]
 fn a_record_with_somebodys_drain_stays() {
     let plan = next_record(|node| node.reason = "broken fan".into());
-    let why = "somebody drained it (broken fan)".into();
+    let why = "it was drained by someone else (broken fan)".into();
     assert_eq!(record(&plan), Some(&NextRecord::Kept { why }));
 }
 
@@ -203,7 +203,7 @@ fn a_record_in_a_reservation_stays() {
 #[test]
 fn a_record_that_a_pending_job_names_stays() {
     let plan = next_record(|node| node.work.as_mut().unwrap().wanted_by = vec![7]);
-    let why = "pending jobs [7] name it".into();
+    let why = "pending job 7 requests it".into();
     assert_eq!(record(&plan), Some(&NextRecord::Kept { why }));
 }
 
@@ -289,7 +289,7 @@ fn in_the_window_all_old_workers_go_together_and_before_it_none() {
         "jobs are waited for in the window too"
     );
 
-    // Somebody else's maintenance is no window of ours.
+    // A maintenance reservation by someone else is not the NodeSet's window.
     edit(&mut facts, "w-0", |node| node.reservation = "other".into());
     assert_eq!(replaced(&plan(&observed(set, pods, facts))), ["w-1"]);
 }
@@ -306,7 +306,7 @@ fn availability_counts_only_after_min_ready() {
     assert_eq!(replaced(&plan), Vec::<&str>::new());
 }
 
-/// Workers of an older revision that do not respond, such as those of a switch that restarts.
+/// Returns workers of an older revision that do not respond, for example because a network switch restarts.
 fn silent_fleet(told: &[u32]) -> Observed {
     let pods = (0..4).map(|ordinal| {
         let mut pod = pod(ordinal);
