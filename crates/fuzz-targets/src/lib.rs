@@ -1,7 +1,8 @@
-//! What fuzzing checks, a function for each parser and writer that meets what others wrote. `fuzz/` drives them with
-//! libFuzzer for as long as one likes; `tests/short_run.rs` drives them for seconds on every change.
+//! Fuzz targets: one function for each parser and writer of input from users or servers. `fuzz/` runs them with
+//! libFuzzer for any length of time; `tests/short_run.rs` runs them for seconds on every change.
 //!
-//! A target panics when a promise is broken, and says whether the input got past the parser.
+//! A target panics when a guarantee is broken, and returns whether the input got past the parser. It must work in
+//! memory only and depend on nothing but its input, so that a failure can be reproduced.
 
 #![allow(
     clippy::expect_used,
@@ -20,7 +21,7 @@ use slurm_conf::sshd_config::{self, Role};
 use slurm_conf::syntax::{Statement, parse};
 use slurm_conf::vocabulary;
 
-/// A list that is read means the same when it is written and read again, and when its names are compressed.
+/// Checks that a parsed list is unchanged after it is written and parsed again, and after its names are compressed.
 pub fn hostlist(input: &[u8]) -> bool {
     let Some(list) = text(input).and_then(|text| text.parse::<Hostlist>().ok()) else {
         return false;
@@ -39,8 +40,8 @@ pub fn hostlist(input: &[u8]) -> bool {
     true
 }
 
-/// Parameters of a worker that are taken hold nothing that a shell or Slurm would read as another, none of those that the
-/// operator sets, and mean the same when they are read again.
+/// Checks that accepted worker parameters contain nothing that a shell or Slurm would interpret differently and none
+/// that the operator sets, and that they are unchanged after they are parsed again.
 pub fn node_conf(input: &[u8]) -> bool {
     let Some(conf) = text(input).and_then(|text| node_conf::parse(text).ok()) else {
         return false;
@@ -62,12 +63,12 @@ pub fn node_conf(input: &[u8]) -> bool {
     true
 }
 
-/// No answer makes the reader of slurmrestd's lists fall over.
+/// Checks that no response makes the decoder of slurmrestd's lists panic.
 pub fn node_list(input: &[u8]) -> bool {
     slurm_rest::node::decode_nodes(input).is_ok()
 }
 
-/// A review of any bytes is read, judged and answered without a panic, and the answer is JSON.
+/// Checks that any bytes are handled as a review without a panic, and that the response is JSON.
 pub fn review(input: &[u8]) -> bool {
     let Ok(answer) = keelson_webhook::answer_alone(input) else {
         return false;
@@ -77,8 +78,8 @@ pub fn review(input: &[u8]) -> bool {
     true
 }
 
-/// Whatever a user writes, the file that is rendered keeps what the operator needs, and every parameter once. The
-/// input is `extraConf`, a partition's options and the cluster's name, with NUL between them.
+/// Checks that a rendered file contains the operator's required settings and every parameter once, whatever a user
+/// writes. The input is `extraConf`, a partition's options and the cluster's name, separated by NUL.
 pub fn slurm_conf(input: &[u8]) -> bool {
     let Some(input) = text(input) else { return false };
     let mut parts = input.splitn(3, '\0');
@@ -127,7 +128,7 @@ pub fn slurm_conf(input: &[u8]) -> bool {
     true
 }
 
-/// Whatever a user writes, a worker keeps PAM, outside of any block.
+/// Checks that a worker always uses PAM, outside of any block, whatever a user writes.
 pub fn sshd_config(input: &[u8]) -> bool {
     let Some(rendered) = text(input).and_then(|extra| sshd_config::render(Role::Worker, extra).ok()) else {
         return false;
@@ -139,11 +140,11 @@ pub fn sshd_config(input: &[u8]) -> bool {
     true
 }
 
-/// A file of Slurm's that is read means the same when it is written and read again.
+/// Checks that a parsed Slurm file is unchanged after it is written and parsed again.
 pub fn syntax(input: &[u8]) -> bool {
     let Some(text) = text(input) else { return false };
     let files = [File::Slurm, File::Slurmdbd, File::Cgroup, File::Gres];
-    // Not `any`: every kind of file is to be tried.
+    // Not `any`, because every kind of file must be tried.
     files.map(|file| means_the_same_again(file, text)).contains(&true)
 }
 
@@ -162,7 +163,7 @@ fn means_the_same_again(file: File, text: &str) -> bool {
         parts.collect::<Vec<_>>()
     };
     assert_eq!(plain(&again.statements), plain(&document.statements));
-    // An `Include` that is left over is no statement, and is not written.
+    // An unresolved `Include` is not a statement and is not written.
     if document.includes.is_empty() {
         assert_eq!(change_class(file, &document, &again).class(), Class::None);
     }

@@ -1,5 +1,5 @@
-//! Every target for seconds: inputs that are right, changed at random. The same every time, unless `KEELSON_FUZZ_SEED`
-//! says otherwise; `KEELSON_FUZZ_ROUNDS` makes it longer.
+//! Runs every target for seconds with random changes of valid inputs. Runs are identical unless `KEELSON_FUZZ_SEED` is
+//! set; `KEELSON_FUZZ_ROUNDS` makes them longer.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
 const ROUNDS: usize = 15_000;
-/// Inputs that get past the parser are changed further; so many are kept.
+/// How many inputs that got past the parser are kept for further changes.
 const KEPT: usize = 500;
 const LONGEST: usize = 16 << 10;
 
@@ -25,7 +25,7 @@ fn setting(variable: &str) -> Option<usize> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }
 
-/// Changes inputs and looks whether the target minds; words are what the format is made of.
+/// Runs the target with changed inputs; `words` are typical elements of the format.
 fn drive(target: fn(&[u8]) -> bool, seeds: Vec<Vec<u8>>, words: &[&str]) {
     let seed = setting("KEELSON_FUZZ_SEED").unwrap_or(1);
     let mut random = SmallRng::seed_from_u64(u64::try_from(seed).unwrap());
@@ -49,7 +49,7 @@ fn drive(target: fn(&[u8]) -> bool, seeds: Vec<Vec<u8>>, words: &[&str]) {
             Ok(was_read) => read += usize::from(was_read),
         }
     }
-    // A run in which nothing gets past the parser tests only its refusals.
+    // A run in which nothing gets past the parser tests only the rejections.
     assert!(read > rounds / 20, "only {read} of {rounds} inputs were read");
 }
 

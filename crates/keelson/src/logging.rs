@@ -1,4 +1,4 @@
-//! Log lines to standard error.
+//! Logging to standard error.
 
 use anyhow::Context as _;
 use tracing_subscriber::EnvFilter;
@@ -7,7 +7,7 @@ use crate::flags::Log;
 
 pub fn start(log: &Log) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter(&log.zap_log_level))
-        .with_context(|| format!("{:?} is not a log level", log.zap_log_level))?;
+        .with_context(|| format!("{:?} is not a valid log level", log.zap_log_level))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
@@ -24,7 +24,7 @@ pub fn start(log: &Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// zap takes words and numbers; the numbers are levels of detail beyond debug.
+/// zap accepts names and numbers. The numbers are levels of detail beyond debug.
 fn filter(level: &str) -> String {
     match level.parse::<i32>() {
         Ok(number) if number <= 0 => "info".to_owned(),

@@ -1,4 +1,6 @@
-//! Everything of Keelson that runs in a cluster, in one binary: flags and wiring only.
+//! The Keelson binary, with a subcommand for each component that runs in a cluster.
+//!
+//! It contains only flags, logging and wiring. It must not decide anything about Slurm or Kubernetes objects.
 
 mod flags;
 mod logging;
@@ -16,7 +18,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
-// glibc keeps the memory of a large list for ever; jemalloc gives it back.
+// glibc does not return the memory of a large list to the system; jemalloc does.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -33,7 +35,7 @@ struct Cli {
 enum Command {
     /// Runs the controllers.
     Operator(Box<flags::Operator>),
-    /// Serves admission of the custom resources.
+    /// Runs the admission webhook for the custom resources.
     Webhook(Box<flags::Webhook>),
     /// Prints the custom resource definitions.
     Crds,
@@ -63,16 +65,15 @@ fn run() -> anyhow::Result<()> {
 fn print(text: &str) -> anyhow::Result<()> {
     io::stdout()
         .write_all(text.as_bytes())
-        .context("cannot write to standard output")
+        .context("failed to write to standard output")
 }
 
 fn crds() -> anyhow::Result<String> {
-    let files = keelson_api::crds_yaml().context("cannot make the custom resource definitions")?;
+    let files = keelson_api::crds_yaml().context("failed to generate the custom resource definitions")?;
     Ok(files.into_iter().map(|(_, yaml)| yaml).collect())
 }
 
-/// Slinky's charts start its images by their entrypoints with flags only: the name that we are started under then
-/// says what to do.
+/// Slinky's charts run the entrypoint of the image with flags only. The program name then selects the subcommand.
 fn with_subcommand(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.collect();
     let name = args
@@ -164,7 +165,7 @@ mod tests {
     fn the_custom_resource_definitions_are_printed() {
         assert_eq!(
             crds().unwrap().matches("kind: CustomResourceDefinition").count(),
-            6
+            7
         );
     }
 }

@@ -14,10 +14,10 @@ pub fn run(flags: &flags::Operator) -> anyhow::Result<()> {
     runtime.block_on(async {
         let client = client::connect(flags.kubeconfig.as_deref()).await?;
         let stop = process::stop_on_signal()?;
-        // The loops of six controllers in one future: too much for the stack.
+        // The future holds the loops of six controllers and is too large for the stack.
         Box::pin(keelson_operator::run(client, options(flags)?, stop))
             .await
-            .context("the operator ended")
+            .context("the operator failed")
     })
 }
 
@@ -25,7 +25,7 @@ fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
     let lease_namespace = match (flags.leader_elect, flags.leader_elect_namespace.as_str()) {
         (false, _) => None,
         (true, "") => {
-            Some(process::own_namespace().context("--leader-elect-namespace must be set outside of a pod")?)
+            Some(process::own_namespace().context("--leader-elect-namespace is required outside a pod")?)
         }
         (true, namespace) => Some(namespace.to_owned()),
     };
@@ -36,6 +36,7 @@ fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
         loginset_workers,
         nodeset_workers,
         restapi_workers,
+        slurmcluster_workers,
         token_workers,
         slurmclient_workers,
     } = flags.workers;
@@ -47,6 +48,7 @@ fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
         metrics: listen_address(&flags.metrics_addr)?,
         metrics_secure: flags.metrics_secure,
         workers: Workers {
+            slurm_cluster: slurmcluster_workers,
             controller: controller_workers,
             accounting: accounting_workers,
             restapi: restapi_workers,
@@ -68,11 +70,11 @@ fn options(flags: &flags::Operator) -> anyhow::Result<Options> {
     })
 }
 
-/// A size in the notation of Kubernetes. One MiB at least: an answer about one object has to fit.
+/// A size as a Kubernetes quantity, at least 1Mi: a response about one object must fit.
 fn bytes(flag: &str, text: &str) -> anyhow::Result<usize> {
     let amount = Amount::parse(text).with_context(|| flag.to_owned())?;
     let bytes = usize::try_from(amount.ceil()).with_context(|| format!("{flag}={text} is out of range"))?;
-    anyhow::ensure!(bytes >= 1 << 20, "{flag}={text} is below 1Mi");
+    anyhow::ensure!(bytes >= 1 << 20, "{flag}={text} is less than 1Mi");
     Ok(bytes)
 }
 

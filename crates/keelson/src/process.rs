@@ -1,4 +1,4 @@
-//! What every process of ours needs to know of where it runs and when it ends.
+//! The namespace of the process and its termination signals.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The namespace of the pod that this runs in.
+/// The namespace of the current pod.
 pub fn own_namespace() -> io::Result<String> {
     Ok(std::fs::read_to_string(NAMESPACE_FILE)?.trim().to_owned())
 }
 
-/// SIGTERM and SIGINT end the process in order; the work under way is finished first.
+/// Returns a token that SIGTERM and SIGINT cancel. The process finishes its current work before it exits.
 pub fn stop_on_signal() -> anyhow::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -22,7 +22,7 @@ pub fn stop_on_signal() -> anyhow::Result<CancellationToken> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("asked to stop");
+        tracing::info!("received a termination signal, shutting down");
         token.cancel();
     });
     Ok(stop)

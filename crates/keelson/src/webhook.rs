@@ -18,13 +18,13 @@ pub fn run(flags: &flags::Webhook) -> anyhow::Result<()> {
         let stop = process::stop_on_signal()?;
         keelson_webhook::serve(client, options(flags)?, stop)
             .await
-            .context("the webhook ended")
+            .context("the webhook failed")
     })
 }
 
 fn options(flags: &flags::Webhook) -> anyhow::Result<Options> {
     Ok(Options {
-        server: listen_address(&flags.server_addr)?.context("--server-addr cannot be switched off")?,
+        server: listen_address(&flags.server_addr)?.context("--server-addr cannot be disabled")?,
         health: listen_address(&flags.health_addr)?,
         metrics: listen_address(&flags.metrics_addr)?,
         metrics_secure: flags.metrics_secure,
@@ -53,7 +53,7 @@ fn certificate(flags: &flags::Certificate) -> anyhow::Result<CertificateSource> 
     };
     let namespace = match namespace {
         Some(namespace) => namespace.clone(),
-        None => process::own_namespace().context("--namespace must be set outside of a pod")?,
+        None => process::own_namespace().context("--namespace is required outside a pod")?,
     };
     let signed = |flag, text| anyhow::Ok(duration(flag, text)?.try_into()?);
     Ok(CertificateSource::Secret(Place {

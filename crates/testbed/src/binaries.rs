@@ -17,16 +17,16 @@ const COREDNS: &str = "1.14.6";
 const KWOK: &str = "0.8.0";
 /// `cargo xtask helm`.
 const HELM: &str = "4.3.1";
-/// The charts are tested with the helm before, too.
+/// The charts are also tested with the previous major version of helm.
 const HELM_3: &str = "3.22.0";
 
-/// Oldest Go that builds these modules.
+/// The minimum Go version for these modules.
 const GO_MINIMUM: (u32, u32) = (1, 26);
 
-/// The cache's name for the Kubernetes programs, by far the largest build.
+/// The cache name of the Kubernetes programs, by far the largest build.
 pub const KUBERNETES_BUILD: &str = "kubernetes";
 
-/// Every component that the one Kubernetes binary can be, by the name that it is started under.
+/// The components in the single Kubernetes binary. The program name selects the component.
 const COMPONENTS: &[&str] = &[
     "etcd",
     "kube-apiserver",
@@ -37,7 +37,7 @@ const COMPONENTS: &[&str] = &[
     "kubectl",
 ];
 
-/// Where the built programs are.
+/// The paths of the built programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Binaries {
     /// Directory with a link for each component.
@@ -46,14 +46,14 @@ pub struct Binaries {
     pub coredns: PathBuf,
     /// The kwok program.
     pub kwok: PathBuf,
-    /// The stages that make simulated nodes and pods come alive.
+    /// The stages that simulate the life cycle of nodes and pods.
     pub kwok_stages: PathBuf,
     /// The helm program.
     pub helm: PathBuf,
 }
 
 impl Binaries {
-    /// Takes everything from the cache, building what is missing.
+    /// Returns the programs from the cache, building missing ones.
     pub fn build(cache: &Cache, progress: &Progress) -> Result<Self> {
         let logs = cache.root().join("logs");
         fs::create_dir_all(&logs)?;
@@ -86,7 +86,7 @@ impl Binaries {
     }
 }
 
-/// The helm of the major version before, which only tests use.
+/// The previous major version of helm, which only tests use.
 pub fn helm_3(cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let place = Go::find()?.tool(cache, progress, "helm3", "helm.sh/helm/v3/cmd/helm", HELM_3)?;
     Ok(place.join("helm"))
@@ -107,14 +107,14 @@ fn kubernetes_key(go: &Go) -> String {
 }
 
 fn build_kubernetes(go: &Go, place: &Path, log: &Path) -> Result<()> {
-    let source = tempfile::tempdir().context("cannot make a directory to build in")?;
+    let source = tempfile::tempdir().context("failed to create a build directory")?;
     for (name, content) in [("main.go", MAIN_GO), ("go.mod", GO_MOD), ("go.sum", GO_SUM)] {
         fs::write(source.path().join(name), content)?;
     }
-    // Without these the version variables are placeholders, which clients refuse to compare.
+    // Without these, the version variables are placeholders that clients cannot compare.
     let (major, minor) = KUBERNETES
         .split_once('.')
-        .context("Kubernetes version without a dot")?;
+        .context("the Kubernetes version has no dot")?;
     let minor = minor.split_once('.').map_or(minor, |(minor, _)| minor);
     let mut flags = String::from("-s -w");
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -142,7 +142,7 @@ fn build_kubernetes(go: &Go, place: &Path, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// kwok's module carries the stage files that its program needs.
+/// The kwok module contains the stage files that the program requires.
 fn kwok_stages(go: &Go, place: &Path) -> Result<()> {
     let directory = go.module(&format!("sigs.k8s.io/kwok@v{KWOK}"))?;
     let mut stages = String::new();
@@ -191,10 +191,12 @@ impl Go {
                 });
             }
             bail!(
-                "{program} is version {version}; {wanted} is needed to build Kubernetes: install it and put it first in PATH"
+                "{program} is version {version}, but {wanted} is required to build Kubernetes: install it and put it first in PATH"
             );
         }
-        bail!("no Go toolchain found; {wanted} is needed to build Kubernetes: install it and put it in PATH")
+        bail!(
+            "no Go toolchain found; {wanted} is required to build Kubernetes: install it and add it to PATH"
+        )
     }
 
     pub(crate) fn command(&self) -> Command {
@@ -206,7 +208,7 @@ impl Go {
         command
     }
 
-    /// A program from a module that can be installed as it is, built once.
+    /// Builds a program once from a module that supports `go install`.
     fn tool(
         &self,
         cache: &Cache,
@@ -229,13 +231,15 @@ impl Go {
         })
     }
 
-    /// Where a module's files are.
+    /// The directory of a module.
     pub(crate) fn module(&self, module: &str) -> Result<PathBuf> {
         let answer = command::output(self.command().args(["mod", "download", "-json", module]))?;
         let answer: serde_json::Value =
-            serde_json::from_str(&answer).context("unreadable answer of go mod download")?;
+            serde_json::from_str(&answer).context("failed to parse the output of go mod download")?;
         let directory = answer.get("Dir").and_then(|dir| dir.as_str());
-        Ok(directory.context("go mod download named no directory")?.into())
+        Ok(directory
+            .context("the output of go mod download contains no directory")?
+            .into())
     }
 
     fn install(&self, package: &str, version: &str, place: &Path, log: &Path) -> Result<()> {
@@ -247,12 +251,17 @@ impl Go {
         self.run(&mut install, log)
     }
 
-    #[expect(clippy::unused_self, reason = "reads as an action of the toolchain")]
+    #[expect(clippy::unused_self, reason = "an action of the toolchain")]
     pub(crate) fn run(&self, command: &mut Command, log: &Path) -> Result<()> {
         command::run(command, log).map_err(|error| {
             let text = error.to_string();
-            if ["dial tcp", "no such host", "i/o timeout", "connection refused"].iter().any(|sign| text.contains(sign)) {
-                error.context("Go modules cannot be fetched: check the network and GOPROXY, then run the same command again")
+            if ["dial tcp", "no such host", "i/o timeout", "connection refused"]
+                .iter()
+                .any(|sign| text.contains(sign))
+            {
+                error.context(
+                    "failed to fetch Go modules: check the network and GOPROXY, then run the command again",
+                )
             } else {
                 error
             }

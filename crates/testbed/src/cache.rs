@@ -1,8 +1,8 @@
-//! Built things, kept outside the repository and shared by every checkout.
+//! A cache for build results, stored outside the repository and shared by all checkouts.
 //!
-//! An entry is a directory named after the hash of its inputs. It is built beside its final place and renamed
-//! there when whole, under a file lock: an interrupted build leaves nothing that could be mistaken for a result,
-//! and of two runs that want the same entry one builds and the other waits.
+//! An entry is a directory named after the hash of its inputs. It is built next to its final location and renamed
+//! when complete, under a file lock. An interrupted build leaves nothing that could be mistaken for a result, and if
+//! two runs need the same entry, one builds it and the other waits.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -27,36 +27,36 @@ impl Cache {
         Self::at(root)
     }
 
-    /// A cache at a place of one's own.
+    /// Opens a cache in a given directory.
     pub fn at(root: impl Into<PathBuf>) -> Result<Self> {
         let root = root.into();
         fs::create_dir_all(&root).with_context(|| {
             format!(
-                "cannot create the cache directory {}; set KEELSON_CACHE to a place that is writable",
+                "failed to create the cache directory {}; set KEELSON_CACHE to a writable directory",
                 root.display()
             )
         })?;
         Ok(Self { root })
     }
 
-    /// Where the cache lies.
+    /// The directory of the cache.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether anything of this kind was ever built.
+    /// Whether an entry of this kind was ever built.
     pub fn has_any(&self, kind: &str) -> bool {
         fs::read_dir(self.root.join(kind))
             .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().is_dir()))
     }
 
-    /// Drops all but the entries of this kind that were used last; the others belong to former versions of the project.
+    /// Removes all entries of this kind except the most recently used ones; the others belong to old versions of the project.
     pub fn keep_newest(&self, kind: &str, count: usize) -> Result<()> {
         let folder = self.root.join(kind);
         let mut entries = Vec::new();
-        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        for entry in fs::read_dir(&folder).with_context(|| format!("failed to read {}", folder.display()))? {
             let entry = entry?;
-            // A partial entry is somebody's build.
+            // A partial entry belongs to a running build.
             if entry.path().is_dir() && !entry.file_name().to_string_lossy().starts_with('.') {
                 entries.push((entry.metadata()?.modified()?, entry.path()));
             }
@@ -69,7 +69,7 @@ impl Cache {
         Ok(())
     }
 
-    /// The entry for `key`, built by `build` in an empty directory if it is not there yet.
+    /// Returns the entry for `key`. If it does not exist, `build` builds it in an empty directory.
     pub fn get_or_build(
         &self,
         kind: &str,
@@ -82,36 +82,36 @@ impl Cache {
             mark_used(&entry);
             return Ok(entry);
         }
-        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
         let lock_path = folder.join(format!("{key}.lock"));
         let lock =
-            File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
+            File::create(&lock_path).with_context(|| format!("failed to create {}", lock_path.display()))?;
         lock.lock()
-            .with_context(|| format!("cannot lock {}", lock_path.display()))?;
+            .with_context(|| format!("failed to lock {}", lock_path.display()))?;
         if entry.is_dir() {
             return Ok(entry);
         }
         let partial = folder.join(format!(".{key}.partial"));
         remove_tree(&partial)?;
-        fs::create_dir(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+        fs::create_dir(&partial).with_context(|| format!("failed to create {}", partial.display()))?;
         if let Err(error) = build(&partial) {
-            // A half-built tree would only cost disk: the next try starts from nothing anyway.
+            // A partial build only takes up disk space, because the next attempt starts from scratch.
             let _ = remove_tree(&partial);
             return Err(error);
         }
         fs::rename(&partial, &entry)
-            .with_context(|| format!("cannot move {} into place", entry.display()))?;
+            .with_context(|| format!("failed to move {} into place", entry.display()))?;
         Ok(entry)
     }
 }
 
-/// Moves an entry to the end of the queue of those that [`Cache::keep_newest`] drops.
+/// Marks an entry as used, so that [`Cache::keep_newest`] removes it last.
 #[allow(
     clippy::disallowed_methods,
-    reason = "the time is compared with that of other files only"
+    reason = "the time is compared only with that of other files"
 )]
 fn mark_used(entry: &Path) {
-    // A cache that one may only read works as well.
+    // A read-only cache works as well.
     let _ = File::open(entry).and_then(|entry| entry.set_modified(SystemTime::now()));
 }
 
@@ -119,13 +119,13 @@ fn mark_used(entry: &Path) {
 pub fn remove_tree(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            Err(error).with_context(|| format!("failed to remove {}", path.display()))
         }
         _ => Ok(()),
     }
 }
 
-/// An XDG directory: the variable if it is set, else `fallback` in the home directory.
+/// An XDG directory: the variable if it is set, otherwise `fallback` in the home directory.
 pub(crate) fn user_directory(variable: &str, fallback: &str) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));
@@ -135,14 +135,14 @@ pub(crate) fn user_directory(variable: &str, fallback: &str) -> Result<PathBuf> 
     Ok(Path::new(&home).join(fallback))
 }
 
-/// The hash of everything that goes into a build.
+/// The hash of all inputs of a build.
 #[derive(Debug, Default)]
 pub struct Key {
     hasher: Sha256,
 }
 
 impl Key {
-    /// A key for builds of this kind; change `recipe` when the way of building changes.
+    /// A key for builds of this kind; change `recipe` when the build process changes.
     pub fn new(recipe: &str) -> Self {
         Self::default().text(recipe)
     }
@@ -150,15 +150,15 @@ impl Key {
     /// Adds a string.
     #[must_use]
     pub fn text(mut self, text: &str) -> Self {
-        // The length keeps ("ab", "c") apart from ("a", "bc").
+        // The length distinguishes ("ab", "c") from ("a", "bc").
         self.hasher.update(text.len().to_le_bytes());
         self.hasher.update(text);
         self
     }
 
-    /// Adds a file's content.
+    /// Adds the content of a file.
     pub fn file(mut self, path: &Path) -> Result<Self> {
-        let content = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let content = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
         self.hasher.update(content.len().to_le_bytes());
         self.hasher.update(&content);
         Ok(self)
@@ -170,13 +170,14 @@ impl Key {
     }
 }
 
-/// Every file below a directory that may not exist, sorted.
+/// All files below a directory that may not exist, sorted.
 pub fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     if !directory.exists() {
         return Ok(files);
     }
-    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("failed to read {}", directory.display()))?;
     let mut entries: Vec<PathBuf> = entries
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<std::io::Result<_>>()?;
@@ -191,7 +192,7 @@ pub fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Lower-case hexadecimal.
+/// Lowercase hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "files that differ in age")]
+    #[allow(clippy::disallowed_methods, reason = "files with different ages")]
     fn old_entries_go_and_a_build_under_way_stays() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
@@ -246,7 +247,7 @@ mod tests {
     fn a_failed_or_interrupted_build_leaves_no_entry() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
-        // What a killed build leaves behind.
+        // The remains of a killed build.
         fs::create_dir_all(directory.path().join("kind/.key.partial/rubbish")).unwrap();
         let failed = cache.get_or_build("kind", "key", |place| {
             fs::write(place.join("half"), "")?;

@@ -1,4 +1,4 @@
-//! cert-manager from its Go module, with its own chart: what the webhook's certificate is made by where people have it.
+//! cert-manager, built from its Go module, with its own chart. It issues the webhook certificate in clusters that use cert-manager.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,28 +13,28 @@ use crate::progress::Progress;
 
 const VERSION: &str = "1.21.2";
 
-/// Its programs, by the words with which its chart calls them.
+/// The programs, by the names used in the chart.
 const PROGRAMS: &[&str] = &["controller", "cainjector", "webhook"];
 
 const MAIN_GO: &str = include_str!("../certmanager/main.go");
 const GO_MOD: &str = include_str!("../certmanager/go.mod");
 const GO_SUM: &str = include_str!("../certmanager/go.sum");
 
-/// What is needed to install it.
+/// The files to install cert-manager.
 #[derive(Debug)]
 pub struct CertManager {
-    /// Its chart, CRDs included.
+    /// The chart, including the CRDs.
     pub chart: PathBuf,
-    /// The images, to be loaded by a container runtime.
+    /// The image archive for a container runtime.
     pub archive: PathBuf,
 }
 
-/// The image of one of its programs: `controller`, `cainjector` or `webhook`.
+/// The image of one of the programs: `controller`, `cainjector` or `webhook`.
 pub fn image(program: &str) -> String {
     format!("{}/cert-manager-{program}:dev", image::REGISTRY)
 }
 
-/// Takes it from the cache, building what is missing.
+/// Returns the files from the cache, building missing ones.
 pub fn build(cache: &Cache, progress: &Progress) -> Result<CertManager> {
     let logs = cache.root().join("logs");
     fs::create_dir_all(&logs)?;
@@ -62,7 +62,7 @@ pub fn build(cache: &Cache, progress: &Progress) -> Result<CertManager> {
 }
 
 fn build_in(go: &Go, place: &Path, log: &Path) -> Result<()> {
-    let source = tempfile::tempdir().context("cannot make a directory to build in")?;
+    let source = tempfile::tempdir().context("failed to create a build directory")?;
     for (name, content) in [("main.go", MAIN_GO), ("go.mod", GO_MOD), ("go.sum", GO_SUM)] {
         fs::write(source.path().join(name), content)?;
     }
@@ -74,7 +74,7 @@ fn build_in(go: &Go, place: &Path, log: &Path) -> Result<()> {
         .arg(".");
     go.run(&mut build, log)?;
     let module = go.module(&format!("github.com/cert-manager/cert-manager@v{VERSION}"))?;
-    // Files of a module cannot be written; those of an entry of the cache must be, or nobody could remove it.
+    // Module files are read-only, but files in a cache entry must be writable so that the entry can be removed.
     let mut copy = std::process::Command::new("cp");
     copy.args(["--recursive", "--no-preserve=mode"])
         .arg(module.join("deploy/charts/cert-manager"))

@@ -1,4 +1,4 @@
-//! A cluster from nothing to usable, and back to nothing.
+//! Creation and removal of clusters.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,12 +19,12 @@ use crate::pki::Pki;
 use crate::progress::{Progress, Step};
 use crate::{cgroups, command, image, manifests};
 
-/// What a new cluster is to be.
+/// The specification of a new cluster.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// Its name.
     pub name: String,
-    /// Real nodes; without any it is a control plane alone.
+    /// The number of real nodes; 0 for only a control plane.
     pub nodes: u8,
     /// Simulated nodes.
     pub kwok: u32,
@@ -34,7 +34,7 @@ pub struct Wanted {
     pub node_root: PathBuf,
     /// Image archives that every node gets.
     pub images: Vec<PathBuf>,
-    /// The program whose `testbed-init` subcommand is [`crate::init::run`].
+    /// The program whose `testbed-init` subcommand calls [`crate::init::run`].
     pub program: PathBuf,
 }
 
@@ -45,16 +45,16 @@ pub struct Cluster {
     spec: Spec,
 }
 
-/// How a cluster that has files on this machine is doing.
+/// The state of a cluster that has files on this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is no such cluster.
+    /// The cluster does not exist.
     Absent,
-    /// Files but no processes: stopped, or the machine was restarted.
+    /// The cluster has files but no processes: it was stopped, or the machine was restarted.
     Stopped,
-    /// Some processes, but not all, or a start that did not end.
+    /// Some processes are missing, or the start did not complete.
     Broken,
-    /// Everything is there.
+    /// All processes are running.
     Running,
 }
 
@@ -64,14 +64,14 @@ impl Cluster {
         let layout = known(name)?;
         ensure!(
             state(&layout)? == State::Running,
-            "cluster {name:?} is not running: start it with `cargo xtask up{}`",
+            "cluster {name:?} is not running; to start it, run `cargo xtask up{}`",
             name_flag(name)
         );
-        let spec = layout.spec()?.context("the cluster has no description")?;
+        let spec = layout.spec()?.context("the cluster has no specification")?;
         Ok(Self { layout, spec })
     }
 
-    /// Starts a cluster, or checks the one that already runs. What an earlier start left half done is taken away first.
+    /// Starts a cluster, or checks it if it is already running. The remains of an incomplete start are removed first.
     pub fn start(wanted: &Wanted, progress: &Progress) -> Result<(Self, bool)> {
         check(&wanted.name, wanted.nodes)?;
         let layout = Layout::of(&wanted.name)?;
@@ -82,7 +82,7 @@ impl Cluster {
                 let cluster = Self::open(&wanted.name)?;
                 ensure!(
                     (cluster.spec.nodes, cluster.spec.kwok) == (wanted.nodes, wanted.kwok),
-                    "cluster {:?} runs with {} nodes and {} simulated ones: use that, take it away with `cargo xtask down{}`, or choose another --name",
+                    "cluster {:?} is already running with {} nodes and {} simulated nodes: use it, remove it with `cargo xtask down{}`, or choose another --name",
                     wanted.name,
                     cluster.spec.nodes,
                     cluster.spec.kwok,
@@ -93,14 +93,16 @@ impl Cluster {
                 return Ok((cluster, false));
             }
             State::Broken | State::Stopped => {
-                progress.step("removing what an earlier run left", |_| remove(&layout, host))?;
+                progress.step("removing the remains of an earlier run", |_| {
+                    remove(&layout, host)
+                })?;
             }
             State::Absent => {}
         }
         host::require_inotify(wanted.nodes)?;
         let started = Self::start_new(layout.clone(), wanted, host, progress);
         if started.is_err() {
-            // Logs stay: the error names them. Processes, mounts, interfaces and control groups do not.
+            // Keep the logs, because the error refers to them. Remove processes, mounts, interfaces and control groups.
             let _ = namespaces::end(&layout);
             let _ = cgroups::remove(&layout, host.cgroups);
         }
@@ -112,8 +114,8 @@ impl Cluster {
             "control plane: etcd, kube-apiserver, controller manager, scheduler",
             |_| {
                 fs::create_dir_all(layout.logs())?;
-                let listener =
-                    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                    .context("no free port on the loopback interface")?;
                 let spec = Spec {
                     nodes: wanted.nodes,
                     kwok: wanted.kwok,
@@ -122,7 +124,7 @@ impl Cluster {
                     node_root: wanted.node_root.clone(),
                     host,
                 };
-                fs::copy(&wanted.program, layout.program()).context("cannot copy this program")?;
+                fs::copy(&wanted.program, layout.program()).context("failed to copy this program")?;
                 write_credentials(&layout, &spec)?;
                 layout.write_spec(&spec)?;
                 namespaces::spawn(&layout, CONTROL_PLANE, Some(listener))?;
@@ -150,7 +152,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts one more process tree: a node.
+    /// Starts the process tree of a node.
     pub fn start_node(&self, node: Node) -> Result<()> {
         let name = node.name();
         Pki::ensure(&self.layout.pki(), API_ADDRESS.into(), API_SERVICE.into())?
@@ -175,20 +177,20 @@ impl Cluster {
         ip(format!("link set {end} master br0 up"))
     }
 
-    /// Ends a node's processes at once, as a power failure would. Its files stay.
+    /// Kills all processes of a node, like a power failure. Its files are kept.
     pub fn kill_node(&self, node: Node) -> Result<()> {
         let tree = self.tree(&node.name())?;
         let pid = rustix::process::Pid::from_raw(tree.pid).context("no such process")?;
         rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
         self.wait(
             Duration::from_secs(20),
-            &format!("the end of {}", node.name()),
+            &format!("termination of {}", node.name()),
             CONTROL_PLANE,
             || self.tree(&node.name()).is_err(),
         )
     }
 
-    /// Loads image archives into every node, skipping what a node already has.
+    /// Loads image archives into every node, skipping archives that a node already has.
     pub fn import(&self, progress: &Progress, archives: &[PathBuf]) -> Result<()> {
         let mut missing = Vec::new();
         for node in self.spec.nodes() {
@@ -211,11 +213,11 @@ impl Cluster {
         })
     }
 
-    /// Archives lie in the cache under the hash of what they were made of, so the path is as good as the content.
+    /// Archives are stored in the cache under the hash of their inputs, so the path identifies the content.
     fn import_stamp(&self, node: Node, archive: &Path) -> Result<PathBuf> {
         use sha2::Digest as _;
         let modified =
-            fs::metadata(archive).with_context(|| format!("cannot look at {}", archive.display()))?;
+            fs::metadata(archive).with_context(|| format!("failed to inspect {}", archive.display()))?;
         let identity = format!(
             "{} {} {:?}",
             archive.display(),
@@ -250,10 +252,10 @@ impl Cluster {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .output()
-            .context("cannot start nsenter")?;
+            .context("failed to start nsenter")?;
         ensure!(
             output.status.success(),
-            "{} does not take the image {}: {}",
+            "{} failed to load the image {}: {}",
             node.name(),
             archive.display(),
             String::from_utf8_lossy(&output.stderr).trim()
@@ -290,7 +292,7 @@ impl Cluster {
             )
             .with_context(|| {
                 format!(
-                    "nodes do not become ready; kubelet logs are in {}",
+                    "the nodes did not become ready; the kubelet logs are in {}",
                     self.layout.logs().display()
                 )
             })?;
@@ -306,11 +308,11 @@ impl Cluster {
                 ]),
                 &log,
             )
-            .context("CoreDNS does not start")
+            .context("CoreDNS did not start")
         })
     }
 
-    /// Applies manifests as the cluster's administrator.
+    /// Applies manifests as cluster administrator.
     pub fn apply(&self, manifest: &str) -> Result<()> {
         let mut child = self
             .kubectl()
@@ -331,22 +333,22 @@ impl Cluster {
         Ok(())
     }
 
-    /// kubectl as the cluster's administrator.
+    /// kubectl as cluster administrator.
     pub fn kubectl(&self) -> Command {
         let mut command = Command::new(self.spec.binaries.component("kubectl"));
         command.env("KUBECONFIG", self.layout.kubeconfig());
         command
     }
 
-    /// helm as the cluster's administrator.
+    /// helm as cluster administrator.
     pub fn helm(&self) -> Command {
         let mut command = Command::new(&self.spec.binaries.helm);
         command.env("KUBECONFIG", self.layout.kubeconfig());
         command
     }
 
-    /// A command in the control plane's network, where `https://198.18.0.1:6443` is the API server and pods have
-    /// their own addresses.
+    /// A command in the network of the control plane, where the API server is `https://198.18.0.1:6443` and pods are
+    /// reachable at their own addresses.
     pub fn in_control_plane(&self) -> Result<Command> {
         Ok(namespaces::inside(&self.tree(CONTROL_PLANE)?, false))
     }
@@ -356,12 +358,12 @@ impl Cluster {
         Ok(namespaces::inside(&self.tree(&node.name())?, true))
     }
 
-    /// Where the cluster keeps its files.
+    /// The files of the cluster.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What the cluster is made of.
+    /// The specification of the cluster.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -372,7 +374,7 @@ impl Cluster {
             .find(|tree| tree.role == role)
             .with_context(|| {
                 format!(
-                    "{role} does not run; see {}",
+                    "{role} is not running; see {}",
                     self.layout.log(&format!("{role}-init")).display()
                 )
             })
@@ -384,7 +386,7 @@ impl Cluster {
             if begun.elapsed() > limit {
                 let log = self.layout.log(component);
                 bail!(
-                    "no sign of {what} after {} s; see {}:\n{}",
+                    "timed out waiting for {what} after {} s; see {}:\n{}",
                     limit.as_secs(),
                     log.display(),
                     command::tail(&log)
@@ -396,35 +398,35 @@ impl Cluster {
     }
 }
 
-/// Refuses what no cluster can be.
+/// Checks the parameters of a cluster.
 pub fn check(name: &str, nodes: u8) -> Result<()> {
     Layout::of(name)?;
     ensure!(
         (0..=NODES_MAX).contains(&nodes),
-        "--nodes {nodes}: a cluster has up to {NODES_MAX} real nodes; use --kwok for more"
+        "--nodes {nodes}: a cluster supports up to {NODES_MAX} real nodes; use --kwok for more"
     );
     Ok(())
 }
 
-/// Where the cluster of this name has its files. One that was never started, or is gone, is the same error for every command.
+/// The layout of the cluster with this name. All commands return the same error if the cluster does not exist.
 pub fn known(name: &str) -> Result<Layout> {
     let layout = Layout::of(name)?;
     if state(&layout)? == State::Absent {
         let others = names()?;
         let others = if others.is_empty() {
-            "there are none".to_owned()
+            "there are no clusters".to_owned()
         } else {
-            format!("there are: {}", others.join(", "))
+            format!("existing clusters: {}", others.join(", "))
         };
         bail!(
-            "there is no cluster {name:?}; {others}. `cargo xtask up{}` starts it",
+            "cluster {name:?} does not exist; {others}. To start it, run `cargo xtask up{}`",
             name_flag(name)
         );
     }
     Ok(layout)
 }
 
-/// How the cluster is doing.
+/// Returns the state of the cluster.
 pub fn state(layout: &Layout) -> Result<State> {
     let trees = namespaces::trees(layout)?;
     let Some(spec) = layout.spec()? else {
@@ -443,14 +445,14 @@ pub fn state(layout: &Layout) -> Result<State> {
     Ok(if whole { State::Running } else { State::Broken })
 }
 
-/// Takes a cluster away: processes, mounts, interfaces, control groups and files.
+/// Removes a cluster: processes, mounts, interfaces, control groups and files.
 pub fn down(name: &str) -> Result<()> {
     let layout = known(name)?;
     let _lock = lock(&layout)?;
     remove(&layout, Host::inspect()?)?;
-    // While it is held, so that nobody loses theirs.
+    // Remove the lock file while holding the lock, so that no other command loses its lock.
     let path = lock_path(&layout)?;
-    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+    fs::remove_file(&path).with_context(|| format!("failed to remove {}", path.display()))
 }
 
 /// The names of the clusters that have files on this machine.
@@ -482,25 +484,25 @@ fn lock_path(layout: &Layout) -> Result<PathBuf> {
     Ok(Layout::state()?.join(format!("{}.lock", layout.name())))
 }
 
-/// Held while a cluster is started or taken away.
+/// A lock that is held while a cluster is started or removed.
 fn lock(layout: &Layout) -> Result<File> {
     let state = Layout::state()?;
     fs::create_dir_all(&state).with_context(|| {
         format!(
-            "cannot create {}; set KEELSON_STATE to a place that is writable",
+            "failed to create {}; set KEELSON_STATE to a writable directory",
             state.display()
         )
     })?;
     let path = lock_path(layout)?;
     loop {
-        let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let file = File::create(&path).with_context(|| format!("failed to create {}", path.display()))?;
         if file.try_lock().is_err() {
             bail!(
-                "another command is starting or stopping cluster {:?} right now: wait for it, or choose another --name",
+                "another command is currently starting or stopping cluster {:?}: wait for it, or choose another --name",
                 layout.name()
             );
         }
-        // Whoever took the cluster away removed the file with it: a lock on what is no longer there holds nobody off.
+        // Another command may have removed the cluster and its lock file, and a lock on a deleted file protects nothing.
         let held = file.metadata()?.ino();
         if fs::metadata(&path).is_ok_and(|there| there.ino() == held) {
             return Ok(file);
@@ -533,7 +535,7 @@ fn write_kubeconfig(layout: &Layout, component: &str) -> Result<()> {
     )
 }
 
-/// What a person adds to a command to mean this cluster.
+/// The flag that selects this cluster in a command.
 pub fn name_flag(name: &str) -> String {
     if name == crate::DEFAULT_NAME {
         String::new()

@@ -1,4 +1,4 @@
-//! Running other programs: their output goes to a log file that the error names.
+//! Running other programs. Their output is written to a log file that error messages refer to.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -6,27 +6,27 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// How many of a log's last lines an error quotes.
+/// The number of trailing log lines that an error quotes.
 const QUOTED_LINES: usize = 12;
 
-/// Runs a program to its end with its output appended to `log`.
+/// Runs a program to completion and appends its output to `log`.
 pub fn run(command: &mut Command, log: &Path) -> Result<()> {
     if let Some(directory) = log.parent() {
-        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| format!("failed to create {}", directory.display()))?;
     }
     let file = OpenOptions::new()
         .create(true)
         .append(true)
         .open(log)
-        .with_context(|| format!("cannot write {}", log.display()))?;
-    // What others wrote there before says nothing of this one.
+        .with_context(|| format!("failed to write {}", log.display()))?;
+    // Quote only the output of this program, not the earlier content of the log.
     let before = file.metadata()?.len();
     let status = command
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
         .status()
-        .with_context(|| format!("cannot start {}", name(command)))?;
+        .with_context(|| format!("failed to start {}", name(command)))?;
     if !status.success() {
         bail!(
             "{} failed ({status}); its output is in {}:\n{}",
@@ -38,12 +38,12 @@ pub fn run(command: &mut Command, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program and returns what it printed; an error quotes what it said.
+/// Runs a program and returns its standard output. Errors quote its standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
         .output()
-        .with_context(|| format!("cannot start {}", name(command)))?;
+        .with_context(|| format!("failed to start {}", name(command)))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{} failed ({}): {}", name(command), output.status, said.trim());
@@ -51,7 +51,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether a program ends well; its output is dropped.
+/// Whether a program succeeds; its output is discarded.
 pub fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -66,7 +66,7 @@ pub fn tail(log: &Path) -> String {
     tail_since(log, 0)
 }
 
-/// The last lines of what was written to a log after its first bytes.
+/// The last lines of a log after a given offset.
 fn tail_since(log: &Path, before: u64) -> String {
     let content = fs::read(log).unwrap_or_default();
     let before = usize::try_from(before).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! What kind of machine this is, and whether a cluster can run on it.
+//! The properties of this machine, and whether a cluster can run on it.
 
 use std::fs;
 use std::path::Path;
@@ -11,15 +11,15 @@ use crate::cache::Cache;
 use crate::progress::Progress;
 use crate::{binaries, command};
 
-/// Debian packages that the testbed itself uses; `up` installs those that are missing and nothing else.
+/// Debian packages that the testbed requires; `up` installs the missing ones and nothing else.
 pub const PACKAGES: &[&str] = &["iproute2", "util-linux", "procps", "ca-certificates"];
 
-/// Free space that a build from nothing and one cluster need.
+/// The free space required for a complete build and one cluster.
 const DISK_TO_BUILD_GIB: u64 = 15;
-/// Free space that a cluster needs when everything is built.
+/// The free space required for a cluster if everything is built.
 const DISK_TO_RUN_GIB: u64 = 4;
 
-/// inotify instances that a control plane and a node have open.
+/// The number of inotify instances that a control plane and a node use.
 const INOTIFY_CONTROL_PLANE: usize = 11;
 const INOTIFY_NODE: usize = 9;
 
@@ -29,12 +29,12 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_MKNOD: u32 = 27;
 
-/// How the kernel's control groups are laid out.
+/// The layout of the control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cgroups {
-    /// Every controller in the old hierarchies, or split between both: the kubelet has to be told that v1 is meant.
+    /// All controllers are in the legacy hierarchies, or split between both. The kubelet must be configured for v1.
     V1,
-    /// The one unified hierarchy.
+    /// The unified hierarchy.
     V2,
 }
 
@@ -47,7 +47,7 @@ impl std::fmt::Display for Cgroups {
     }
 }
 
-/// The facts about this machine that decide how components are set up.
+/// The properties of this machine that determine how components are configured.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Host {
     /// Layout of control groups.
@@ -57,7 +57,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Looks at the machine.
+    /// Inspects the machine.
     pub fn inspect() -> Result<Self> {
         let cgroups = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
             Cgroups::V2
@@ -70,22 +70,22 @@ impl Host {
         })
     }
 
-    /// What was found, in words.
+    /// A human-readable description.
     pub fn describe(&self) -> String {
         let limits = if self.may_raise_limits {
             ""
         } else {
-            ", no CAP_SYS_RESOURCE (OOM scores stay as they are)"
+            ", no CAP_SYS_RESOURCE (OOM scores are not changed)"
         };
         format!("{}{limits}", self.cgroups)
     }
 }
 
-/// Refuses a machine on which a cluster cannot run, with the remedy.
+/// Fails if a cluster cannot run on this machine. The error contains the remedy.
 pub fn require(cache: &Cache) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "a cluster needs root (namespaces, mounts, cgroups): run this as root"
+        "a cluster requires root (namespaces, mounts, cgroups): run this command as root"
     );
     let capabilities = capabilities()?;
     for (bit, name) in [
@@ -99,12 +99,12 @@ pub fn require(cache: &Cache) -> Result<()> {
             "{name} is missing: run on a machine or in a container that has it (for example with --privileged)"
         );
     }
-    let filesystems = fs::read_to_string("/proc/filesystems").context("cannot read /proc/filesystems")?;
+    let filesystems = fs::read_to_string("/proc/filesystems").context("failed to read /proc/filesystems")?;
     ensure!(
         filesystems
             .lines()
             .any(|line| line.trim() == "nodev\toverlay" || line.ends_with("overlay")),
-        "the kernel has no overlay file system: load it with `modprobe overlay`, or use a kernel that has it"
+        "the kernel does not support overlayfs: load it with `modprobe overlay`, or use a kernel that supports it"
     );
     let needed = if cache.has_any(binaries::KUBERNETES_BUILD) {
         DISK_TO_RUN_GIB
@@ -114,18 +114,18 @@ pub fn require(cache: &Cache) -> Result<()> {
     let free = free_gib(cache.root())?;
     ensure!(
         free >= needed,
-        "only {free} GiB are free at {}, {needed} are needed: free some, or set KEELSON_CACHE and KEELSON_STATE to a larger disk",
+        "only {free} GiB are free at {}, but {needed} GiB are required: free some space, or set KEELSON_CACHE and KEELSON_STATE to a larger disk",
         cache.root().display()
     );
     Ok(())
 }
 
-/// Refuses a machine on which one more cluster would run out of inotify instances: the kubelet of its last node would
-/// not start, and say so only in its log.
+/// Fails if another cluster would run out of inotify instances: the kubelet of its last node would not start and would
+/// report this only in its log.
 pub fn require_inotify(nodes: u8) -> Result<()> {
     const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
     let limit: usize = fs::read_to_string(LIMIT)
-        .with_context(|| format!("cannot read {LIMIT}"))?
+        .with_context(|| format!("failed to read {LIMIT}"))?
         .trim()
         .parse()
         .with_context(|| format!("{LIMIT} is not a number"))?;
@@ -133,16 +133,16 @@ pub fn require_inotify(nodes: u8) -> Result<()> {
     let used = inotify_instances();
     ensure!(
         used + needed <= limit,
-        "{used} of {limit} inotify instances are in use and the cluster needs {needed}: take another cluster down, or `sysctl fs.inotify.max_user_instances={}`",
+        "{used} of {limit} inotify instances are in use, but the cluster requires {needed} more: remove another cluster, or run `sysctl fs.inotify.max_user_instances={}`",
         (used + needed).next_power_of_two()
     );
     Ok(())
 }
 
-/// Those of all users: nearly all are root's.
+/// The inotify instances of all users, nearly all of which belong to root.
 fn inotify_instances() -> usize {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    // A process that ends while it is looked at has none.
+    // A process that exits during the scan has none.
     let open = processes.flat_map(|process| {
         fs::read_dir(process.path().join("fd"))
             .into_iter()
@@ -155,17 +155,17 @@ fn inotify_instances() -> usize {
     .count()
 }
 
-/// Refuses a kernel that lacks what the cluster's network is made of.
+/// Fails if the kernel does not support the network of the cluster.
 pub fn require_network() -> Result<()> {
     let probe = "ip link add br0 type bridge && ip link add veth0 type veth peer name veth1 && ip link set veth0 master br0";
     ensure!(
         command::succeeds(Command::new("unshare").args(["--net", "sh", "-c", probe])),
-        "the kernel cannot make bridges or veth pairs in a network namespace: load them with `modprobe -a bridge veth`, or use a kernel that has them"
+        "the kernel cannot create bridges or veth pairs in a network namespace: load the modules with `modprobe -a bridge veth`, or use a kernel that supports them"
     );
     Ok(())
 }
 
-/// Installs the packages of `wanted` that are missing.
+/// Installs the missing packages in `wanted`.
 pub fn ensure_packages(progress: &Progress, log: &Path, wanted: &[&str]) -> Result<()> {
     let missing: Vec<&str> = wanted
         .iter()
@@ -178,7 +178,7 @@ pub fn ensure_packages(progress: &Progress, log: &Path, wanted: &[&str]) -> Resu
     progress.step(&format!("Debian packages: {}", missing.join(" ")), |_| {
         if !Path::new("/usr/bin/apt-get").exists() {
             bail!(
-                "these Debian packages are missing and there is no apt-get to install them: {}",
+                "these Debian packages are missing, and apt-get is not available to install them: {}",
                 missing.join(" ")
             );
         }
@@ -196,9 +196,7 @@ pub fn ensure_packages(progress: &Progress, log: &Path, wanted: &[&str]) -> Resu
                     log,
                 )
             })
-            .context(
-                "cannot install Debian packages: is there a network, and are the package sources set up?",
-            )
+            .context("failed to install Debian packages: check the network and the package sources")
     })
 }
 
@@ -208,15 +206,15 @@ fn installed(package: &str) -> bool {
 }
 
 fn capabilities() -> Result<u64> {
-    let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+    let status = fs::read_to_string("/proc/self/status").context("failed to read /proc/self/status")?;
     let field = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
         .context("no CapEff in /proc/self/status")?;
-    u64::from_str_radix(field.trim(), 16).context("unreadable CapEff in /proc/self/status")
+    u64::from_str_radix(field.trim(), 16).context("failed to parse CapEff in /proc/self/status")
 }
 
 fn free_gib(path: &Path) -> Result<u64> {
-    let stat = rustix::fs::statvfs(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    let stat = rustix::fs::statvfs(path).with_context(|| format!("failed to inspect {}", path.display()))?;
     Ok(stat.f_bavail * stat.f_frsize / (1 << 30))
 }

@@ -1,4 +1,4 @@
-//! Where a cluster keeps its files, and what it is made of.
+//! The files and the specification of a cluster.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,18 +11,18 @@ use crate::binaries::Binaries;
 use crate::cache::user_directory;
 use crate::host::Host;
 
-/// The API server's address in the cluster's own network.
+/// The address of the API server in the cluster network.
 pub const API_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// The API server's port in the cluster's own network.
+/// The port of the API server in the cluster network.
 pub const API_PORT: u16 = 6443;
-/// The first address of the service network, which is the API server's Service.
+/// The first address of the service network, which belongs to the Service of the API server.
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// The cluster DNS Service's address.
+/// The address of the cluster DNS Service.
 pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// Where volumes are, on every node.
+/// The directory of volumes on every node.
 pub const VOLUMES: &str = "/var/lib/keelson/volumes";
 
-/// Nodes get addresses from 198.18.0.11 on.
+/// Nodes get addresses starting at 198.18.0.11.
 pub const NODES_MAX: u8 = 40;
 
 /// The files of one cluster.
@@ -33,7 +33,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of the cluster with this name, which need not exist.
+    /// The layout of the cluster with this name. The cluster does not have to exist.
     pub fn of(name: &str) -> Result<Self> {
         let valid = !name.is_empty()
             && name.len() <= 20
@@ -43,7 +43,7 @@ impl Layout {
                 .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         ensure!(
             valid,
-            "{name:?} cannot be a cluster's name: use up to 20 lower-case letters, digits and dashes, beginning with a letter"
+            "{name:?} is not a valid cluster name: use up to 20 lowercase letters, digits and dashes, starting with a letter"
         );
         Ok(Self {
             name: name.to_owned(),
@@ -59,11 +59,11 @@ impl Layout {
         }
     }
 
-    /// The layout at a known place: what a process of the cluster is told.
+    /// The layout in a known directory, for processes of the cluster.
     pub fn at(root: &Path) -> Result<Self> {
         let name = root
             .file_name()
-            .context("a cluster's directory has no name")?
+            .context("the directory of a cluster has no name")?
             .to_string_lossy()
             .into_owned();
         Ok(Self {
@@ -72,22 +72,22 @@ impl Layout {
         })
     }
 
-    /// The cluster's name.
+    /// The name of the cluster.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The cluster's directory.
+    /// The directory of the cluster.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Log files, one a component.
+    /// The directory of log files, one per component.
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }
 
-    /// A component's log file.
+    /// The log file of a component.
     pub fn log(&self, component: &str) -> PathBuf {
         self.logs().join(format!("{component}.log"))
     }
@@ -102,12 +102,12 @@ impl Layout {
         self.root.join("kubeconfig")
     }
 
-    /// The kubeconfig that a component inside the cluster's network uses.
+    /// The kubeconfig for a component in the cluster network.
     pub fn component_kubeconfig(&self, component: &str) -> PathBuf {
         self.pki().join(format!("{component}.kubeconfig"))
     }
 
-    /// A node's directories.
+    /// The directories of a node.
     pub fn node(&self, node: &str) -> PathBuf {
         self.root.join("nodes").join(node)
     }
@@ -117,12 +117,12 @@ impl Layout {
         self.root.join("volumes")
     }
 
-    /// etcd's data.
+    /// The data of etcd.
     pub fn etcd(&self) -> PathBuf {
         self.root.join("etcd")
     }
 
-    /// The copy of this program that runs as the first process of each namespace: a rebuild does not touch it.
+    /// The copy of this program that runs as the first process in each namespace. A rebuild does not change it.
     pub fn program(&self) -> PathBuf {
         self.root.join("testbed-init")
     }
@@ -131,45 +131,45 @@ impl Layout {
         self.root.join("cluster.json")
     }
 
-    /// What the cluster is made of, if it exists.
+    /// The specification of the cluster, if it exists.
     pub fn spec(&self) -> Result<Option<Spec>> {
         let file = self.spec_file();
         match fs::read(&file) {
             Ok(content) => Ok(Some(serde_json::from_slice(&content).with_context(|| {
                 format!(
-                    "{} is unreadable; remove the cluster with `cargo xtask down --name {}`",
+                    "failed to parse {}; remove the cluster with `cargo xtask down --name {}`",
                     file.display(),
                     self.name
                 )
             })?)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+            Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
         }
     }
 
-    /// Notes what the cluster is made of.
+    /// Writes the specification of the cluster.
     pub fn write_spec(&self, spec: &Spec) -> Result<()> {
         let partial = self.root.join(".cluster.json");
         fs::write(&partial, serde_json::to_vec_pretty(spec)?)?;
         fs::rename(&partial, self.spec_file())
-            .with_context(|| format!("cannot write {}", self.spec_file().display()))
+            .with_context(|| format!("failed to write {}", self.spec_file().display()))
     }
 }
 
-/// What a cluster is made of.
+/// The specification of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
-    /// Real nodes.
+    /// The number of real nodes.
     pub nodes: u8,
-    /// Simulated nodes.
+    /// The number of simulated nodes.
     pub kwok: u32,
-    /// Port on this machine's loopback that leads to the API server.
+    /// The port on the loopback interface of this machine that forwards to the API server.
     pub api_port: u16,
     /// The programs.
     pub binaries: Binaries,
-    /// The root file system that nodes share.
+    /// The root file system shared by the nodes.
     pub node_root: PathBuf,
-    /// What this machine can do.
+    /// The properties of this machine.
     pub host: Host,
 }
 
@@ -180,12 +180,12 @@ impl Spec {
     }
 }
 
-/// A real node, by its number from 1 on.
+/// A real node, by its number, starting at 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node(pub u8);
 
 impl Node {
-    /// The node's name in Kubernetes.
+    /// The name of the node in Kubernetes.
     pub fn name(self) -> String {
         format!("node-{}", self.0)
     }
@@ -195,7 +195,7 @@ impl Node {
         name.strip_prefix("node-")?.parse().ok().map(Self)
     }
 
-    /// The node's address.
+    /// The address of the node.
     pub fn address(self) -> IpAddr {
         IpAddr::from([198, 18, 0, 10 + self.0])
     }

@@ -1,4 +1,7 @@
-//! A real Kubernetes and a real Slurm on one machine.
+//! A real Kubernetes and a real Slurm on one machine, for development and tests, and the builder of the images.
+//!
+//! Clusters run in unnamed namespaces, which the kernel removes with their processes. Crates that run in users'
+//! clusters must not depend on this crate.
 
 pub mod binaries;
 pub mod cache;
@@ -18,5 +21,5 @@ pub mod prometheus_operator;
 
 pub use cluster::Cluster;
 
-/// The name of a cluster when none is given.
+/// The default name of a cluster.
 pub const DEFAULT_NAME: &str = "keelson";

@@ -1,8 +1,8 @@
-//! The Kubernetes objects that the testbed itself brings.
+//! The Kubernetes objects that the testbed installs.
 
 use std::fmt::Write as _;
 
-/// The name under which our volume provisioner serves storage classes.
+/// The name of our volume provisioner in storage classes.
 pub const PROVISIONER: &str = "keelson.dev/local";
 
 /// Cluster DNS and the default storage class.
@@ -10,7 +10,7 @@ pub fn cluster(coredns_image: &str) -> String {
     include_str!("../manifests/cluster.yaml").replace("@COREDNS@", coredns_image)
 }
 
-/// Simulated nodes, tainted so that nothing lands on them by accident.
+/// Simulated nodes, tainted so that no pod is scheduled on them by accident.
 pub fn kwok_nodes(count: u32) -> String {
     let mut text = String::new();
     for index in 0..count {

@@ -1,9 +1,9 @@
-//! The namespaces that a cluster lives in, and the processes that hold them.
+//! The namespaces of a cluster, and the processes that keep them alive.
 //!
-//! The control plane and every node are one process tree each, in network, mount, pid, uts and ipc namespaces of
-//! their own. Nothing of them has a name on this machine: when the tree's first process ends, the kernel ends the
-//! rest and takes mounts and interfaces away. Trees are found again by a mark in their environment, so nothing has to
-//! be written down in time for `down` to work after a crash.
+//! The control plane and every node are one process tree each, in their own network, mount, pid, uts and ipc
+//! namespaces. None of these has a name on this machine: when the first process of a tree exits, the kernel kills the
+//! others and removes mounts and interfaces. Trees are identified by a variable in their environment, so `down` also
+//! works after a crash.
 
 use std::fs::{self, OpenOptions};
 use std::net::TcpListener;
@@ -16,22 +16,22 @@ use rustix::process::{Pid, Signal};
 
 use crate::layout::Layout;
 
-/// The variable that marks a cluster's processes: `<cluster directory>|<role>`.
+/// The variable that identifies the processes of a cluster: `<cluster directory>|<role>`.
 pub const MARK: &str = "KEELSON_TESTBED";
 
-/// The role of the control plane's tree; a node's role is the node's name.
+/// The role of the control plane tree. The role of a node is its name.
 pub const CONTROL_PLANE: &str = "control-plane";
 
-/// The first process of a tree, seen from this machine.
+/// The first process of a tree, as seen from this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
-    /// `control-plane`, or a node's name.
+    /// `control-plane`, or the name of a node.
     pub role: String,
     /// Its process id.
     pub pid: i32,
 }
 
-/// Starts a tree. `api` is the listener on this machine's loopback that the control plane serves.
+/// Starts a tree. `api` is the listener on the loopback interface of this machine that the control plane serves.
 pub fn spawn(layout: &Layout, role: &str, api: Option<TcpListener>) -> Result<Tree> {
     fs::create_dir_all(layout.logs())?;
     let log_path = layout.log(&format!("{role}-init"));
@@ -54,13 +54,13 @@ pub fn spawn(layout: &Layout, role: &str, api: Option<TcpListener>) -> Result<Tr
         .arg(role)
         .env(MARK, mark(layout, role))
         .current_dir("/")
-        // A socket keeps the network namespace that it was made in: this is the only way in from outside.
+        // A socket keeps the network namespace in which it was created. This is the only access from outside.
         .stdin(api.map_or_else(Stdio::null, |listener| Stdio::from(OwnedFd::from(listener))))
         .stdout(log.try_clone()?)
         .stderr(log);
     let mut child = command
         .spawn()
-        .context("cannot start setsid and unshare: is util-linux installed?")?;
+        .context("failed to start setsid and unshare: check that util-linux is installed")?;
     let begun = Instant::now();
     loop {
         if let Some(tree) = trees(layout)?.into_iter().find(|tree| tree.role == role) {
@@ -68,7 +68,7 @@ pub fn spawn(layout: &Layout, role: &str, api: Option<TcpListener>) -> Result<Tr
         }
         if let Some(status) = child.try_wait()? {
             bail!(
-                "{role} ended at once ({status}); see {}:\n{}",
+                "{role} exited immediately ({status}); see {}:\n{}",
                 log_path.display(),
                 crate::command::tail(&log_path)
             );
@@ -80,7 +80,7 @@ pub fn spawn(layout: &Layout, role: &str, api: Option<TcpListener>) -> Result<Tr
     }
 }
 
-/// The cluster's trees that are alive.
+/// The running trees of the cluster.
 pub fn trees(layout: &Layout) -> Result<Vec<Tree>> {
     let mut trees: Vec<Tree> = marked(layout)?
         .into_iter()
@@ -91,7 +91,7 @@ pub fn trees(layout: &Layout) -> Result<Vec<Tree>> {
     Ok(trees)
 }
 
-/// Ends every process of the cluster and waits until they are gone.
+/// Kills all processes of the cluster and waits until they have exited.
 pub fn end(layout: &Layout) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -99,7 +99,7 @@ pub fn end(layout: &Layout) -> Result<()> {
         if processes.is_empty() {
             return Ok(());
         }
-        // The first process takes the rest of its tree with it.
+        // The exit of the first process also ends the rest of its tree.
         processes.sort_by_key(|(_, first)| !first);
         for (tree, _) in &processes {
             if let Some(pid) = Pid::from_raw(tree.pid) {
@@ -109,7 +109,7 @@ pub fn end(layout: &Layout) -> Result<()> {
         if begun.elapsed() > Duration::from_secs(30) {
             let left: Vec<String> = processes.iter().map(|(tree, _)| tree.pid.to_string()).collect();
             bail!(
-                "processes {} of cluster {} do not end; look at them with `ps -fp`",
+                "processes {} of cluster {} do not exit; inspect them with `ps -fp`",
                 left.join(" "),
                 layout.name()
             );
@@ -118,7 +118,7 @@ pub fn end(layout: &Layout) -> Result<()> {
     }
 }
 
-/// A command that runs inside a tree's namespaces: all of them, or only its network.
+/// A command that runs in all namespaces of a tree, or only in its network namespace.
 pub fn inside(tree: &Tree, all: bool) -> Command {
     let mut command = Command::new("nsenter");
     command.arg("--target").arg(tree.pid.to_string()).arg("--net");
@@ -133,11 +133,11 @@ fn mark(layout: &Layout, role: &str) -> String {
     format!("{}|{role}", layout.root().display())
 }
 
-/// Every process with the cluster's mark, and whether it is the first of a pid namespace.
+/// All processes of the cluster, and whether each is the first process in a pid namespace.
 fn marked(layout: &Layout) -> Result<Vec<(Tree, bool)>> {
     let prefix = format!("{MARK}={}", mark(layout, ""));
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").context("cannot read /proc")? {
+    for entry in fs::read_dir("/proc").context("failed to read /proc")? {
         let Ok(entry) = entry else { continue };
         let Some(pid) = entry
             .file_name()
@@ -146,7 +146,7 @@ fn marked(layout: &Layout) -> Result<Vec<(Tree, bool)>> {
         else {
             continue;
         };
-        // Processes come and go while we look: whatever cannot be read is not there any more.
+        // Processes start and exit during the scan: if one cannot be read, it no longer exists.
         let Ok(environment) = fs::read(entry.path().join("environ")) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! The cluster's certificates and kubeconfigs.
+//! Certificates and kubeconfigs of the cluster.
 
 use std::fs;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct Pki {
     directory: PathBuf,
 }
 
-/// Who a certificate speaks for.
+/// The subject of a certificate.
 #[derive(Debug)]
 struct Subject<'a> {
     common_name: &'a str,
@@ -38,7 +38,7 @@ impl<'a> Subject<'a> {
 }
 
 impl Pki {
-    /// The directory's keys and certificates; made if they are not there yet.
+    /// Returns the keys and certificates in the directory, creating missing ones.
     pub fn ensure(directory: &Path, api: IpAddr, service: IpAddr) -> Result<Self> {
         let pki = Self {
             directory: directory.to_owned(),
@@ -46,7 +46,7 @@ impl Pki {
         if pki.file("done").exists() {
             return Ok(pki);
         }
-        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| format!("failed to create {}", directory.display()))?;
         pki.authority("ca", "kubernetes")?;
         pki.authority("front-proxy-ca", "front-proxy-ca")?;
         let service_accounts = KeyPair::generate()?;
@@ -94,7 +94,7 @@ impl Pki {
         self.directory.join(name)
     }
 
-    /// The certificate of a node's kubelet.
+    /// Creates the certificate for the kubelet of a node.
     pub fn node(&self, node: &str, address: IpAddr) -> Result<()> {
         let name = format!("system:node:{node}");
         let subject = Subject {
@@ -130,7 +130,7 @@ impl Pki {
 
     fn base64(&self, name: &str) -> Result<serde_json::Value> {
         let content = fs::read(self.file(name))
-            .with_context(|| format!("cannot read {}", self.file(name).display()))?;
+            .with_context(|| format!("failed to read {}", self.file(name).display()))?;
         Ok(serde_json::to_value(k8s_openapi::ByteString(content))?)
     }
 
@@ -149,7 +149,7 @@ impl Pki {
 
     fn certificate(&self, file: &str, authority: &str, subject: &Subject) -> Result<()> {
         let read = |name: String| {
-            fs::read_to_string(self.file(&name)).with_context(|| format!("cannot read {name}"))
+            fs::read_to_string(self.file(&name)).with_context(|| format!("failed to read {name}"))
         };
         let authority_key = KeyPair::from_pem(&read(format!("{authority}.key"))?)?;
         let issuer_name = if authority == "ca" {
@@ -202,7 +202,7 @@ fn parameters(subject: &Subject) -> Result<CertificateParams> {
 }
 
 fn write_secret(place: &Path, content: &str) -> Result<()> {
-    fs::write(place, content).with_context(|| format!("cannot write {}", place.display()))?;
+    fs::write(place, content).with_context(|| format!("failed to write {}", place.display()))?;
     fs::set_permissions(place, fs::Permissions::from_mode(0o600))?;
     Ok(())
 }

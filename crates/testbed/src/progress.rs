@@ -1,4 +1,4 @@
-//! What a person sees while long work goes on: a spinner with the elapsed time on a terminal, plain lines elsewhere.
+//! Progress output for long work: a spinner with the elapsed time on a terminal, plain lines otherwise.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows steps, one after the other.
+/// Shows a sequence of steps.
 #[derive(Debug, Clone)]
 pub struct Progress {
     terminal: bool,
@@ -14,16 +14,16 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Looks at standard error to see whether a person is watching.
+    /// Selects the output style depending on whether standard error is a terminal.
     pub fn new(verbose: bool) -> Self {
-        // A spinner would overwrite what verbose output prints.
+        // A spinner would overwrite verbose output.
         Self {
             terminal: std::io::stderr().is_terminal() && !verbose,
             verbose,
         }
     }
 
-    /// Plain lines even on a terminal: for steps beside something else that writes there.
+    /// Plain lines even on a terminal, for steps that run while other output is written there.
     pub fn lines() -> Self {
         Self {
             terminal: false,
@@ -31,12 +31,12 @@ impl Progress {
         }
     }
 
-    /// Whether details are wanted.
+    /// Whether verbose output is enabled.
     pub fn verbose(&self) -> bool {
         self.verbose
     }
 
-    /// Runs one step and shows how long it took.
+    /// Runs one step and shows its duration.
     pub fn step<T>(&self, title: &str, work: impl FnOnce(&Step) -> Result<T>) -> Result<T> {
         let step = Step::begin(self.clone(), title);
         let result = work(&step);
@@ -44,13 +44,13 @@ impl Progress {
         result
     }
 
-    /// A line of its own between steps.
+    /// Prints a separate line between steps.
     pub fn line(&self, text: &str) {
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 }
 
-/// A step that is under way.
+/// A running step.
 #[derive(Debug)]
 pub struct Step {
     progress: Progress,
@@ -81,7 +81,7 @@ impl Step {
         }
     }
 
-    /// Says what the step is doing right now.
+    /// Shows the current activity of the step.
     pub fn note(&self, text: &str) {
         match &self.spinner {
             Some(bar) => bar.set_message(format!("{}: {text}", self.title)),

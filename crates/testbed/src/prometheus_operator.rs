@@ -1,4 +1,4 @@
-//! The CRD of `ServiceMonitors` from the Prometheus operator's Go module: what a cluster has where people run it.
+//! The `ServiceMonitor` CRD from the Go module of the Prometheus operator, for clusters that use it.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::binaries::Go;
 
 const VERSION: &str = "0.85.0";
-/// Where the module has it.
+/// The path of the CRD in the module.
 const CRD: &str = "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml";
 
 /// The CRD as YAML.
@@ -16,5 +16,5 @@ pub fn service_monitor_crd() -> Result<String> {
         "github.com/prometheus-operator/prometheus-operator@v{VERSION}"
     ))?;
     let file = module.join(CRD);
-    fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+    fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask audit`: are crates that we link known to be vulnerable, unmaintained or withdrawn?
+//! `cargo xtask audit`: checks the linked crates for known vulnerable, unmaintained or yanked versions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -13,17 +13,17 @@ use crate::workspace;
 
 #[derive(Args)]
 pub struct Options {
-    /// Fail where the advisory database cannot be had, instead of saying so
+    /// Fail if the advisory database is unavailable, instead of printing a message
     #[arg(long)]
     require_database: bool,
 }
 
-/// Where the advisories come from.
+/// The source of the advisories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Database {
-    /// Fetched just now.
+    /// Just fetched.
     Fresh,
-    /// Fetched on another day, and out of reach now.
+    /// A copy that was fetched earlier; the database is unavailable now.
     Kept,
     Missing,
 }
@@ -49,24 +49,24 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let fetched = command(&["--log-level", "off", "fetch", "db"])?
         .status()
-        .with_context(|| format!("cannot start {}", deny.display()))?
+        .with_context(|| format!("failed to start {}", deny.display()))?
         .success();
     let check = ["--log-level", "error", "check"];
     match Database::found(fetched, has_entries(&kept_at())) {
         Database::Fresh => {
             command(&[&check[..], &["advisories"]].concat())?.check()?;
-            println!("no advisory concerns the crates of Cargo.lock");
+            println!("no advisories for the crates in Cargo.lock");
         }
         Database::Kept => {
             command(&[&check[..], &["--disable-fetch", "advisories"]].concat())?.check()?;
             println!(
-                "no advisory of the copy in {} concerns the crates of Cargo.lock; newer ones could not be fetched",
+                "no advisories for the crates in Cargo.lock, according to the copy in {}; newer advisories could not be fetched",
                 kept_at().display()
             );
         }
         Database::Missing => {
             println!(
-                "NOT CHECKED: the advisory database (github.com/rustsec/advisory-db) is out of reach, and there is no copy in {}",
+                "NOT CHECKED: the advisory database (github.com/rustsec/advisory-db) is unreachable, and there is no copy in {}",
                 kept_at().display()
             );
             if options.require_database {
@@ -77,7 +77,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where cargo-deny keeps the databases that it has fetched.
+/// The directory in which cargo-deny stores fetched databases.
 fn kept_at() -> PathBuf {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
         let home = std::env::var_os("HOME")?;
@@ -88,7 +88,7 @@ fn kept_at() -> PathBuf {
 
 fn has_entries(directory: &Path) -> bool {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    // Beside the databases lies a lock.
+    // The directory also contains a lock file.
     entries.filter(|entry| entry.path().is_dir()).count() > 0
 }
 

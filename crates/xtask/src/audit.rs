@@ -1,5 +1,5 @@
-//! What the API server refused to the operator and the webhook, and what they never asked for: permissions that the charts forgot to
-//! give, or give without need.
+//! Checks of the permissions in the charts against the audit log: calls of the operator and the webhook that the API server denied,
+//! and permissions that no call used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,19 @@ use testbed::layout::Layout;
 use crate::permissions::{self, Permission};
 use crate::workspace;
 
-/// What was asked of a cluster's API server since it began.
+/// All requests to the API server of a cluster since its start.
 pub fn log(layout: &Layout) -> Result<String> {
     let mut log = String::new();
     for file in std::fs::read_dir(layout.logs())?.flatten() {
         if file.file_name().to_string_lossy().starts_with("audit") {
             log += &std::fs::read_to_string(file.path())
-                .with_context(|| format!("cannot read {}", file.path().display()))?;
+                .with_context(|| format!("failed to read {}", file.path().display()))?;
         }
     }
     Ok(log)
 }
 
-/// Fails when the charts grant what none of the calls in use needed. Only a run of all tests can tell.
+/// Fails if the charts grant a permission that no call used. This is meaningful only after a run of all tests.
 pub fn everything_was_used(used: &BTreeSet<Permission>) -> Result<()> {
     let files = workspace::root()?.join("charts/slurm-operator/files");
     let mut granted = BTreeSet::new();
@@ -32,7 +32,7 @@ pub fn everything_was_used(used: &BTreeSet<Permission>) -> Result<()> {
     ] {
         let path = files.join(file);
         let rules =
-            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
         granted.extend(permissions::granted(account, &rules)?);
     }
     let told: Vec<String> = permissions::unused(&granted, used)
@@ -41,14 +41,14 @@ pub fn everything_was_used(used: &BTreeSet<Permission>) -> Result<()> {
         .collect();
     ensure!(
         told.is_empty(),
-        "the charts' roles grant what no test has seen in use; take it out of {}, or say in crates/xtask/src/permissions.rs why a run need not show it:\n{}",
+        "the roles in the charts grant permissions that no test used; remove them from {}, or add an exception with a reason to crates/xtask/src/permissions.rs:\n{}",
         files.display(),
         told.join("\n")
     );
     Ok(())
 }
 
-/// Fails when a service account of ours was refused anything.
+/// Fails if a call of one of our service accounts was denied.
 pub fn nothing_was_forbidden(log: &str) -> Result<()> {
     let told: Vec<String> = forbidden(log)
         .iter()
@@ -56,15 +56,15 @@ pub fn nothing_was_forbidden(log: &str) -> Result<()> {
         .collect();
     ensure!(
         told.is_empty(),
-        "the charts' roles lack what the programs asked for:\n{}",
+        "the roles in the charts lack permissions that the programs require:\n{}",
         told.join("\n")
     );
     Ok(())
 }
 
-/// The refused calls in an audit log, as `account verb resource`, and how often. A refusal by an admission plug-in is none
-/// of them, nor one after the account's roles were taken away or exchanged for another version's: programs that are removed or
-/// replaced end a little later than those.
+/// The denied calls in an audit log, as `account verb resource`, with their count. This excludes denials by admission plug-ins and
+/// denials after the roles of the account were deleted or replaced by those of another version, because programs that are removed
+/// or replaced exit a little later than their roles.
 fn forbidden(log: &str) -> BTreeMap<String, u32> {
     let entries: Vec<Value> = log
         .lines()
@@ -110,20 +110,20 @@ fn was_removed(account: &str, call: &Value, entries: &[Value]) -> bool {
             ("deletecollection", "rolebindings") => here,
             _ => false,
         };
-        // Written so that the order of texts is the order of times.
+        // The timestamp format sorts chronologically.
         binding && text(entry, "/requestReceivedTimestamp") <= when
     })
 }
 
-/// Whether the pod that made this call had worked before a role of its account, which has its name, was written anew, and was
-/// deleted afterwards: what was written is for the program that came after it.
+/// Whether the calling pod was running before a role of its account was updated (the role has the name of the account), and was
+/// deleted afterwards: the update is for the program that replaces it.
 fn was_replaced(account: &str, call: &Value, entries: &[Value]) -> bool {
     let (namespace, name) = account.split_once(':').unwrap_or((account, ""));
     let pod = text(call, POD);
     let when = |entry| text(entry, "/requestReceivedTimestamp");
     let written = entries.iter().filter(|entry| {
         let role = text(entry, "/objectRef/name");
-        let anew = matches!(text(entry, "/verb"), "patch" | "update")
+        let changed = matches!(text(entry, "/verb"), "patch" | "update")
             && entry.pointer("/responseStatus/code") == Some(&Value::from(200));
         let ours = match text(entry, "/objectRef/resource") {
             "clusterroles" => role == name,
@@ -133,9 +133,9 @@ fn was_replaced(account: &str, call: &Value, entries: &[Value]) -> bool {
             }
             _ => false,
         };
-        anew && ours && when(entry) <= when(call)
+        changed && ours && when(entry) <= when(call)
     });
-    // The last of them: a pod that began after the one before it has no excuse.
+    // The last update counts: a pod that started after an earlier update must work with it.
     let Some(written) = written.map(when).max() else {
         return false;
     };
@@ -152,7 +152,7 @@ fn was_replaced(account: &str, call: &Value, entries: &[Value]) -> bool {
     !pod.is_empty() && deleted && begun.is_some_and(|begun| begun < written)
 }
 
-/// The name of the pod whose token a call was made with.
+/// The name of the pod whose token was used for a call.
 const POD: &str = "/user/extra/authentication.kubernetes.io~1pod-name/0";
 
 fn text<'a>(entry: &'a Value, pointer: &str) -> &'a str {
@@ -185,7 +185,7 @@ mod tests {
         .to_string()
     }
 
-    /// A call by a pod of ours.
+    /// A call by one of our pods.
     fn by(second: u8, pod: &str, decision: &str) -> String {
         let mut call: serde_json::Value = serde_json::from_str(&entry(second, OURS, decision)).unwrap();
         call["user"]["extra"] = serde_json::json!({ "authentication.kubernetes.io/pod-name": [pod] });

@@ -1,4 +1,4 @@
-//! `up`, `down`, `status` and the commands that reach into a cluster.
+//! `up`, `down`, `status` and the commands that run against a cluster.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,7 +17,7 @@ use testbed::progress::Progress;
 use crate::first_job::{self, USER};
 use crate::slurm::{self, Target};
 use crate::workspace::{self, Build};
-use crate::{Pass, Up, interrupt, slurm_status};
+use crate::{Example, Pass, Up, interrupt, slurm_cluster, slurm_status};
 
 pub fn up(options: &Up) -> Result<()> {
     let progress = Progress::new(options.verbose);
@@ -26,7 +26,7 @@ pub fn up(options: &Up) -> Result<()> {
     }
     ensure!(
         options.nodes > 0 || options.no_slurm,
-        "--nodes 0: Slurm needs a node; add --no-slurm for a control plane alone"
+        "--nodes 0: Slurm requires at least one node; add --no-slurm to run only a control plane"
     );
     interrupt::watched(&options.named.name, || up_here(options, &progress))
 }
@@ -50,13 +50,24 @@ fn up_here(options: &Up, progress: &Progress) -> Result<()> {
             "kubeconfig   export KUBECONFIG={}",
             cluster.layout().kubeconfig().display()
         ),
-        format!("look at it   cargo xtask kubectl{} get pods -A", name_flag(name)),
+        format!("inspect it   cargo xtask kubectl{} get pods -A", name_flag(name)),
     ];
     if !options.no_slurm {
         let target = Target::testbed(&cluster).with_operator(build)?;
-        slurm::install(&target, progress)?;
-        lines.push(format!("first job    {}", first_job::run(&target, progress)?));
-        lines.extend(day(&format!("cargo xtask shell{}", name_flag(name))));
+        match options.example {
+            Example::Quickstart => {
+                slurm::install(&target, progress)?;
+                lines.push(format!("first job    {}", first_job::run(&target, progress)?));
+                lines.extend(day(&format!("cargo xtask shell{}", name_flag(name))));
+            }
+            Example::SlurmCluster => {
+                lines.push(format!("first job    {}", slurm_cluster::run(&target, progress)?));
+                lines.push(format!(
+                    "look at it   cargo xtask kubectl{} -n slurm get slurmclusters",
+                    name_flag(name)
+                ));
+            }
+        }
         lines.push(format!("as root      cargo xtask shell{}", name_flag(name)));
     }
     lines.push(format!("stop it      cargo xtask down{}", name_flag(name)));
@@ -67,7 +78,7 @@ fn up_here(options: &Up, progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-/// How a user does again what the first job did: a way in, and what to type there.
+/// Instructions to repeat the first job: how to log in, and the commands to run.
 fn day(shell: &str) -> Vec<String> {
     let mut lines = vec![format!("as {USER:<9} {shell} su --login {USER}")];
     lines.extend(
@@ -78,9 +89,9 @@ fn day(shell: &str) -> Vec<String> {
     lines
 }
 
-/// Builds what a cluster needs and starts it; a running one is checked.
+/// Builds and starts a cluster. If it is already running, only checks it.
 pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32, build: Build) -> Result<Cluster> {
-    // Before anything that takes minutes.
+    // Check this first, because the following steps take minutes.
     cluster::check(name, nodes)?;
     let cache = Cache::open()?;
     host::require(&cache)?;
@@ -89,7 +100,7 @@ pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32, build: Build
     host::require_network()?;
     let binaries = Binaries::build(&cache, progress)?;
     let images = if nodes == 0 {
-        // Nobody would run them.
+        // Without nodes, no image is used.
         Vec::new()
     } else {
         let mut archives = workspace::build_images(&cache, progress, build)?.archives();
@@ -107,7 +118,7 @@ pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32, build: Build
     };
     let (cluster, new) = Cluster::start(&wanted, progress)?;
     if !new {
-        progress.line(&format!("cluster {name:?} was running already and is healthy"));
+        progress.line(&format!("cluster {name:?} is already running and healthy"));
     }
     Ok(cluster)
 }
@@ -115,7 +126,7 @@ pub fn start(progress: &Progress, name: &str, nodes: u8, kwok: u32, build: Build
 fn up_elsewhere(kubeconfig: &Path, progress: &Progress) -> Result<()> {
     ensure!(
         kubeconfig.is_file(),
-        "--kubeconfig {}: there is no such file",
+        "--kubeconfig {}: no such file",
         kubeconfig.display()
     );
     let cache = Cache::open()?;
@@ -131,7 +142,7 @@ fn up_elsewhere(kubeconfig: &Path, progress: &Progress) -> Result<()> {
 
 pub fn down(name: &str) -> Result<()> {
     cluster::down(name)?;
-    println!("cluster {name:?} is gone");
+    println!("cluster {name:?} removed");
     Ok(())
 }
 
@@ -144,7 +155,7 @@ pub fn status(only: Option<&str>) -> Result<()> {
         None => cluster::names()?,
     };
     if names.is_empty() {
-        println!("no clusters; start one with `cargo xtask up`");
+        println!("no clusters found; to start one, run `cargo xtask up`");
     }
     for name in names {
         let layout = Layout::of(&name)?;
@@ -163,11 +174,11 @@ pub fn status(only: Option<&str>) -> Result<()> {
             }
             State::Absent => {}
             State::Stopped => println!(
-                "{name}: stopped; `cargo xtask up{}` starts it anew",
+                "{name}: stopped; to recreate it, run `cargo xtask up{}`",
                 name_flag(&name)
             ),
             State::Broken => println!(
-                "{name}: broken (a start was interrupted, or a part died); `cargo xtask up{0}` or `cargo xtask down{0}`; logs in {1}",
+                "{name}: broken (the start was interrupted or a process died); run `cargo xtask up{0}` to recreate it or `cargo xtask down{0}` to remove it; logs are in {1}",
                 name_flag(&name),
                 layout.logs().display()
             ),
@@ -177,7 +188,7 @@ pub fn status(only: Option<&str>) -> Result<()> {
 }
 
 pub fn kubectl(pass: &Pass) -> Result<ExitCode> {
-    // These two have such a flag themselves.
+    // These two subcommands have their own --name flag.
     if !pass
         .words
         .iter()
@@ -195,8 +206,8 @@ pub fn helm(pass: &Pass) -> Result<ExitCode> {
     become_program(cluster.helm().args(&pass.words))
 }
 
-/// Everything behind the first word is the program's own, so a cluster's name there would be refused by it in words that help nobody,
-/// or mean the wrong cluster. What follows a `--` is for a program in a pod.
+/// All words after the first one are passed to the program. It would reject a cluster name there with an unhelpful message, or the
+/// command would run against the wrong cluster. Words after `--` are for a program in a pod.
 fn name_comes_first(program: &str, words: &[String]) -> Result<()> {
     let own: Vec<&str> = words
         .iter()
@@ -219,14 +230,15 @@ fn name_comes_first(program: &str, words: &[String]) -> Result<()> {
         None => ("NAME", after),
     };
     bail!(
-        "--name goes before {program}'s own words: `cargo xtask {program} --name {name} {}`",
+        "--name must come before the arguments of {program}: `cargo xtask {program} --name {name} {}`",
         [flag, rest].concat().join(" ")
     )
 }
 
-/// Replaces this process, so that signals, terminal and exit status are the program's own.
+/// Replaces this process with the program, so that it gets the signals and the terminal and sets the exit status.
 pub fn become_program(command: &mut Command) -> Result<ExitCode> {
-    Err(command.exec()).with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))
+    Err(command.exec())
+        .with_context(|| format!("failed to start {}", command.get_program().to_string_lossy()))
 }
 
 pub fn logs(name: &str, component: Option<&str>) -> Result<()> {
@@ -244,7 +256,7 @@ pub fn logs(name: &str, component: Option<&str>) -> Result<()> {
             std::io::copy(&mut file, &mut std::io::stdout())?;
         }
         Some(component) => bail!(
-            "no log of {component:?}; there are: {}\nWhat runs in pods, as Slurm's daemons do, Kubernetes keeps the logs of: `cargo xtask kubectl{1} get pods -A` and `cargo xtask kubectl{1} logs -n NAMESPACE POD`",
+            "no log for component {component:?}; available logs: {}\nFor programs that run in pods, such as the Slurm daemons, use `cargo xtask kubectl{1} get pods -A` and `cargo xtask kubectl{1} logs -n NAMESPACE POD`",
             known.join(", "),
             name_flag(name)
         ),

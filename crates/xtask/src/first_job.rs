@@ -1,4 +1,4 @@
-//! The quick start's first job: what a user does on a day, done once as that user, from the login node.
+//! The first job of the quick start: a typical batch job, run as the quick start user from the login node.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,34 +9,34 @@ use testbed::progress::{Progress, Step};
 
 use crate::slurm::{SLURM_NAMESPACE, Target, login};
 
-/// The quick start's user.
+/// The user of the quick start.
 pub const USER: &str = "anna";
 
-/// Workers that the quick start has.
+/// The number of workers in the quick start.
 const WORKERS: usize = 3;
 
-/// How long nodes may take to be there.
+/// How long nodes may take to become available.
 const START: Duration = Duration::from_mins(5);
 
-/// How long the job may take on idle nodes, and then its record.
+/// How long the job may take on idle nodes, and how long its record may take afterwards.
 const RUN: Duration = Duration::from_mins(1);
 
-/// What a user types on the login node to do the same again; `up` prints it, and a test runs what is printed.
+/// The commands to repeat the job on the login node. `up` prints them, and a test runs the printed commands.
 pub const COMMANDS: [&str; 3] = [
     "sbatch --nodes=3 --output=hello-%j.out --wrap='srun hostname'",
     "squeue; ls; cat hello-*.out",
     "sacct",
 ];
 
-/// Submits a batch job as the quick start's user, reads its output on the login node and its record in the database, and says what
-/// came of it. Nodes that are busy with somebody's jobs have shown already that they work.
+/// Submits a batch job as the quick start user, checks its output on the login node and its record in the database, and returns a
+/// summary. The job is skipped if nodes are busy with other jobs, which shows that they work.
 pub fn run(target: &Target, progress: &Progress) -> Result<String> {
-    let title = format!("first job: sbatch as {USER}, its output, its record in sacct");
+    let title = format!("first job: sbatch as {USER}, output file, record in sacct");
     progress.step(&title, |step| {
         let submitted = until(START, target, step, || submit(target))?;
         let job = match submitted {
             Submitted::Job(job) => job,
-            Submitted::Busy(nodes) => return Ok(format!("not tried: jobs run on {nodes}")),
+            Submitted::Busy(nodes) => return Ok(format!("skipped: other jobs are running on {nodes}")),
         };
         let nodes = until(RUN, target, step, || output(target, &job))?;
         until(RUN, target, step, || record(target, &job))?;
@@ -47,13 +47,13 @@ pub fn run(target: &Target, progress: &Progress) -> Result<String> {
 }
 
 enum Submitted {
-    /// The job's number.
+    /// The job ID.
     Job(String),
-    /// Nodes that others keep busy.
+    /// The nodes on which other jobs run.
     Busy(String),
 }
 
-/// Tries until it works, and says meanwhile why it does not yet.
+/// Retries until it succeeds, and shows the reason for the last failure.
 fn until<T>(limit: Duration, target: &Target, step: &Step, attempt: impl Fn() -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     loop {
@@ -62,7 +62,7 @@ fn until<T>(limit: Duration, target: &Target, step: &Step, attempt: impl Fn() ->
             Err(error) if begun.elapsed() > limit => {
                 return Err(error).with_context(|| {
                     format!(
-                        "the first job did not get on within {} s; {}",
+                        "the first job did not complete within {} s; {}",
                         limit.as_secs(),
                         target.where_to_look()
                     )
@@ -88,7 +88,7 @@ fn submit(target: &Target) -> Result<Submitted> {
             let at_work: Vec<String> = at_work.into_iter().collect();
             return Ok(Submitted::Busy(at_work.join(", ")));
         }
-        bail!("{} nodes are idle, {WORKERS} are needed", idle.len());
+        bail!("{} nodes are idle, but {WORKERS} are required", idle.len());
     }
     let job = as_user(
         target,
@@ -97,13 +97,13 @@ fn submit(target: &Target) -> Result<Submitted> {
     Ok(Submitted::Job(job.trim().to_owned()))
 }
 
-/// The nodes that the job ran on, by the file that it wrote in the user's home.
+/// The nodes on which the job ran, from its output file in the user's home directory.
 fn output(target: &Target, job: &str) -> Result<String> {
     let answer = as_user(target, &format!("cat first-{job}.out"))?;
     let names: BTreeSet<&str> = answer.split_whitespace().collect();
     ensure!(
         names.len() == WORKERS,
-        "first-{job}.out in /home/{USER} has {answer:?}"
+        "unexpected content of first-{job}.out in /home/{USER}: {answer:?}"
     );
     Ok(names.into_iter().collect::<Vec<_>>().join(", "))
 }
@@ -113,13 +113,13 @@ fn record(target: &Target, job: &str) -> Result<()> {
     let line = as_user(target, &format!("{words} --jobs={job}"))?;
     ensure!(
         line.trim() == format!("{USER}|COMPLETED"),
-        "job {job} ran, and sacct says {:?} of it",
+        "job {job} ran, but sacct reports {:?}",
         line.trim()
     );
     Ok(())
 }
 
-/// Runs a script as the user, after a login that makes the home directory.
+/// Runs a script as the user, after a login that creates the home directory.
 fn as_user(target: &Target, script: &str) -> Result<String> {
     let script = format!("timeout 60 bash -c {}", quoted(script));
     on_login(target, &["su", "--login", USER, "--command", &script])

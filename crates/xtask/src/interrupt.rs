@@ -1,4 +1,4 @@
-//! Ctrl-C in `up`: says what is left on the machine and how to go on, instead of ending in silence.
+//! Ctrl-C in `up`: prints what remains on the machine and how to continue, instead of exiting silently.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,24 +9,24 @@ use anyhow::Result;
 use testbed::cluster::{self, State, name_flag};
 use testbed::layout::Layout;
 
-/// The exit status of a program that SIGINT ended.
+/// The exit status of a program terminated by SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// How long the work under way may take to end: the programs that it runs get the same signal, and helm notes in the cluster that its
-/// release is not complete.
+/// How long the current work may take to end. The programs that it runs receive the same signal, and helm marks its release as
+/// incomplete in the cluster.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How much later than the programs that this one runs it may learn of the signal.
+/// The maximum delay between the arrival of the signal in child programs and in this program.
 const LATER: Duration = Duration::from_millis(300);
 
-/// Does work on a cluster; Ctrl-C meanwhile ends the program with a message. Where signals cannot be watched, it ends as ever.
+/// Runs work on a cluster; Ctrl-C ends the program with a message. If signals cannot be watched, Ctrl-C ends it as usual.
 pub fn watched<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let (ends, ended) = channel();
     watch(name.to_owned(), Arc::clone(&interrupted), ended);
     let result = work();
     if result.is_err() {
-        // A program that the same signal ended is no error to tell: the message is.
+        // The error of a program that was ended by the same signal is not shown; the message replaces it.
         std::thread::sleep(LATER);
         if interrupted.load(Ordering::SeqCst) {
             drop(ends);
@@ -49,39 +49,39 @@ fn watch(name: String, interrupted: Arc<AtomicBool>, ended: Receiver<()>) {
 }
 
 fn leave(name: &str, ended: &Receiver<()>) {
-    // A message never comes: the channel breaks when the work has ended.
+    // No message is ever sent: the channel disconnects when the work has ended.
     let unwound = ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Disconnected);
     let state = Layout::of(name).and_then(|layout| cluster::state(&layout));
     eprintln!("\n{}", message(name, state.ok().as_ref(), unwound));
     std::process::exit(INTERRUPTED);
 }
 
-/// What a person needs to know.
+/// The message for the user.
 fn message(name: &str, state: Option<&State>, unwound: bool) -> String {
     let flag = name_flag(name);
     let left = match state {
         Some(State::Absent) => {
             format!(
-                "Nothing of cluster {name:?} was started. What was built is kept in the cache.\n  go on    cargo xtask up{flag}"
+                "Cluster {name:?} was not started. Build results are kept in the cache.\n  continue  cargo xtask up{flag}"
             )
         }
         Some(State::Running) => format!(
-            "Kubernetes of cluster {name:?} is running; Slurm may not be installed on it completely.\n  go on    cargo xtask up{flag}\n  look     cargo xtask status{}\n  stop it  cargo xtask down{flag}",
+            "Kubernetes cluster {name:?} is running; Slurm may not be installed completely.\n  continue  cargo xtask up{flag}\n  inspect   cargo xtask status{}\n  remove    cargo xtask down{flag}",
             only(name)
         ),
         Some(State::Broken | State::Stopped) | None => format!(
-            "Cluster {name:?} is started in part. `up` removes that and starts it anew; what was built is kept in the cache.\n  go on    cargo xtask up{flag}\n  stop it  cargo xtask down{flag}"
+            "Cluster {name:?} is partially started. `up` removes and recreates it; build results are kept in the cache.\n  continue  cargo xtask up{flag}\n  remove    cargo xtask down{flag}"
         ),
     };
     let at_work = if unwound {
         ""
     } else {
-        " A program that it had started may take a few seconds more to end."
+        " A program that it started may take a few more seconds to exit."
     };
     format!("Interrupted.{at_work} {left}")
 }
 
-/// `status` shows all clusters unless it is told a name.
+/// `status` shows all clusters unless a name is given.
 fn only(name: &str) -> String {
     format!(" --name {name}")
 }
@@ -102,6 +102,6 @@ mod tests {
                 "{state:?}: {told}"
             );
         }
-        assert!(message("mine", None, false).contains("a few seconds more"));
+        assert!(message("mine", None, false).contains("a few more seconds"));
     }
 }

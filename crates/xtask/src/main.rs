@@ -1,4 +1,7 @@
-//! The project's tasks: `cargo xtask up`, `cargo xtask test` and what they are made of.
+//! The development tasks of the project, such as `cargo xtask up` and `cargo xtask test`.
+//!
+//! It contains the command line and the tasks; clusters and images are built by `testbed`. No other crate may depend on
+//! it.
 
 mod advisories;
 mod audit;
@@ -9,6 +12,7 @@ mod interrupt;
 mod permissions;
 mod previous_release;
 mod slurm;
+mod slurm_cluster;
 mod slurm_status;
 mod test;
 mod workspace;
@@ -17,10 +21,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "The project's tasks")]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "Development tasks for this project"
+)]
 struct Cli {
     #[command(subcommand)]
     task: Task,
@@ -28,45 +36,45 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Start a real Kubernetes with a real Slurm on this machine and run a user's first job
+    /// Start a real Kubernetes cluster with Slurm on this machine and run a first job
     Up(Up),
-    /// Take a cluster away: processes, mounts, namespaces, control groups, files
+    /// Remove a cluster: processes, mounts, namespaces, control groups and files
     Down(Named),
-    /// Show the clusters on this machine and how they are doing: nodes, pods, Slurm's nodes, queue and accounting
+    /// Show the status of the clusters on this machine: nodes, pods, and Slurm nodes, queue and accounting
     Status {
-        /// Only the cluster of this name
+        /// Show only the cluster with this name
         #[arg(long)]
         name: Option<String>,
     },
-    /// kubectl as the cluster's administrator
+    /// Run kubectl as cluster administrator
     Kubectl(Pass),
-    /// helm as the cluster's administrator
+    /// Run helm as cluster administrator
     Helm(Pass),
-    /// Show the log of a component of Kubernetes; without a name, list them. For pods, slurmctld's too: kubectl logs
+    /// Show the log of a Kubernetes component, or list the available logs. For pods, including slurmctld, use kubectl logs
     Logs {
         #[command(flatten)]
         named: Named,
-        /// For example kube-apiserver, node-1-kubelet
+        /// Name of the component, for example kube-apiserver or node-1-kubelet
         component: Option<String>,
     },
-    /// A shell on the Slurm login node
+    /// Open a shell on the Slurm login node, or run a command there
     Shell(Pass),
     /// Build the container images
     Images {
-        /// Take the newest package versions into the lock files
+        /// Update the lock files to the latest package versions
         #[arg(long)]
         update_lock: bool,
-        /// Show what each step does
+        /// Print the details of each step
         #[arg(long, short)]
         verbose: bool,
     },
-    /// Write the generated CRDs into their chart
+    /// Generate the CRDs and write them to their chart
     Crds,
     /// Run the tests
     Test(test::Options),
-    /// Check the crates that we link against the advisory database, where it can be had
+    /// Check the linked crates against the advisory database, if it is available
     Audit(advisories::Options),
-    /// Measure what has a budget
+    /// Run the benchmarks
     Bench(bench::Options),
     #[command(hide = true)]
     TestbedInit { directory: PathBuf, role: String },
@@ -74,7 +82,7 @@ enum Task {
 
 #[derive(Args)]
 struct Named {
-    /// The cluster's name
+    /// Name of the cluster
     #[arg(long, default_value = testbed::DEFAULT_NAME)]
     name: String,
 }
@@ -83,31 +91,43 @@ struct Named {
 struct Up {
     #[command(flatten)]
     named: Named,
-    /// Real nodes; 0 (with --no-slurm) for a control plane alone
+    /// Number of real nodes; 0 (with --no-slurm) runs only a control plane
     #[arg(long, default_value_t = 2)]
     nodes: u8,
-    /// Simulated nodes
+    /// Number of simulated nodes
     #[arg(long, default_value_t = 0)]
     kwok: u32,
-    /// Only Kubernetes, no Slurm
+    /// Do not install Slurm
     #[arg(long)]
     no_slurm: bool,
-    /// Use a cluster that you already have: nothing local is started; it must be able to get the images
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["nodes", "kwok", "no_slurm", "name"])]
+    /// The Slurm cluster to install
+    #[arg(long, value_enum, default_value_t, conflicts_with = "no_slurm")]
+    example: Example,
+    /// Use an existing cluster instead of starting one; it must have access to the images
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["nodes", "kwok", "no_slurm", "example", "name"])]
     kubeconfig: Option<PathBuf>,
-    /// Compile the operator without optimisation: for trying changes
+    /// Compile the operator without optimizations, for faster builds during development
     #[arg(long)]
     quick: bool,
-    /// Show what each step does
+    /// Print the details of each step
     #[arg(long, short)]
     verbose: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Example {
+    /// Chart slurm with examples/quickstart.yaml
+    #[default]
+    Quickstart,
+    /// One SlurmCluster, examples/slurm-cluster.yaml
+    SlurmCluster,
 }
 
 #[derive(Args)]
 struct Pass {
     #[command(flatten)]
     named: Named,
-    /// Passed on as they are
+    /// Arguments, passed on unchanged
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
 }

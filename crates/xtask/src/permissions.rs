@@ -1,16 +1,16 @@
-//! What the charts grant the operator and the webhook, and what of it an audit log shows in use. Pure.
+//! The permissions that the charts grant to the operator and the webhook, and their use according to an audit log. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// A permission: who, which objects, and what with them.
+/// A permission: account, resource and verb.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
     /// `operator` or `webhook`.
     pub account: &'static str,
-    /// Group and resource, with a subresource if there is one: `apps/deployments`, `/pods/status`.
+    /// Group and resource, with a subresource if any: `apps/deployments`, `/pods/status`.
     pub resource: String,
     pub verb: String,
 }
@@ -21,56 +21,62 @@ impl std::fmt::Display for Permission {
     }
 }
 
-/// Permissions that a run of the tests need not show in use: account, resource, verbs and why. `*` ends a resource.
+/// Permissions that a test run does not have to use: account, resource, verbs and reason. A resource can end in `*`.
 const NOT_SEEN: &[(&str, &str, &[&str], &str)] = &[
     (
         "operator",
         "slinky.slurm.net/*/finalizers",
         &["update"],
-        "asked for by an admission plug-in, never called",
+        "required by an admission plug-in, never called",
+    ),
+    (
+        "operator",
+        "keelson.dev/slurmclusters/finalizers",
+        &["update"],
+        "required by an admission plug-in, never called",
     ),
     (
         "operator",
         "apps/deployments",
         &["delete"],
-        "asked for by an admission plug-in, never called",
+        "required by an admission plug-in, never called",
     ),
     (
         "operator",
         "/persistentvolumeclaims",
         &["delete"],
-        "asked for by an admission plug-in, never called",
+        "required by an admission plug-in, never called",
     ),
     (
         "webhook",
         "/pods",
         &["get"],
-        "with podsBinding, tested on clusters of their own",
+        "with podsBinding, tested on separate clusters",
     ),
     (
         "webhook",
         "/nodes",
         &["get"],
-        "with podsBinding, tested on clusters of their own",
+        "with podsBinding, tested on separate clusters",
     ),
     (
         "webhook",
         "admissionregistration.k8s.io/mutatingwebhookconfigurations",
         &["patch"],
-        "with podsBinding, tested on clusters of their own",
+        "with podsBinding, tested on separate clusters",
     ),
     (
         "webhook",
         "/secrets",
         &["patch"],
-        "a renewed certificate, tested on clusters of their own",
+        "certificate renewal, tested on separate clusters",
     ),
 ];
 
-/// What a file of rules grants, in all its sections.
+/// The permissions in all sections of a rules file.
 pub fn granted(account: &'static str, rules: &str) -> Result<BTreeSet<Permission>> {
-    let sections: BTreeMap<String, Vec<Value>> =
-        serde_saphyr::from_str(rules).with_context(|| format!("the rules of the {account} are not YAML"))?;
+    let sections: BTreeMap<String, Vec<Value>> = serde_saphyr::from_str(rules)
+        .with_context(|| format!("the rules of the {account} are not valid YAML"))?;
     let mut found = BTreeSet::new();
     for rule in sections.values().flatten() {
         for group in texts(rule, "apiGroups") {
@@ -86,7 +92,7 @@ pub fn granted(account: &'static str, rules: &str) -> Result<BTreeSet<Permission
     Ok(found)
 }
 
-/// What the accounts of ours were allowed, by an audit log.
+/// The permissions that our accounts used, according to an audit log.
 pub fn used(log: &str) -> BTreeSet<Permission> {
     let ours = log.lines().filter(|line| line.contains("slurm-operator"));
     ours.filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -119,7 +125,7 @@ fn used_by(entry: &Value) -> Vec<Permission> {
     };
     let verb = text("/verb");
     let mut found = vec![permission(verb)];
-    // An apply that made the object was asked for the right to create it, too.
+    // An apply that created the object also required the create permission.
     let created = entry.pointer("/responseStatus/code") == Some(&Value::from(201));
     if verb == "patch" && created {
         found.push(permission("create"));
@@ -127,7 +133,7 @@ fn used_by(entry: &Value) -> Vec<Permission> {
     found
 }
 
-/// What was granted and not used, apart from what a run need not show.
+/// The granted permissions that were not used, except those that a run does not have to use.
 pub fn unused(granted: &BTreeSet<Permission>, used: &BTreeSet<Permission>) -> Vec<Permission> {
     granted
         .difference(used)
@@ -232,7 +238,7 @@ home:
         );
     }
 
-    /// The exceptions name what is granted: one that outlived its rule would hide the next.
+    /// Every exception refers to a granted permission: an outdated exception would hide a new unused permission.
     #[test]
     fn every_exception_is_granted() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm-operator/files");
@@ -252,13 +258,13 @@ home:
         }
     }
 
-    /// Decided by reading the code: no run can show that a verb is missing from it.
+    /// Determined by reading the code: no run can show that a verb is missing.
     #[test]
     fn what_no_code_does_is_not_granted() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm-operator/files");
         let rules = std::fs::read_to_string(format!("{root}/operator-rules.yaml")).unwrap();
         let all = told(granted("operator", &rules).unwrap());
-        // What a claim's owners are changed with, where OwnerReferencesPermissionEnforcement is on.
+        // Required to change the owners of a claim if OwnerReferencesPermissionEnforcement is enabled.
         for needed in ["operator patch", "operator delete"] {
             let needed = format!("{needed} /persistentvolumeclaims");
             assert!(all.contains(&needed), "{needed} is not granted");
@@ -270,8 +276,10 @@ home:
             "operator get /pods/status",
             "operator get /pods",
             "operator get /nodes",
-            "operator create slinky.slurm.net/nodesets",
-            "operator delete slinky.slurm.net/nodesets",
+            "operator create keelson.dev/slurmclusters",
+            "operator delete keelson.dev/slurmclusters",
+            "operator create slinky.slurm.net/tokens",
+            "operator delete slinky.slurm.net/tokens",
         ] {
             assert!(!all.contains(&refused.to_owned()), "{refused} is granted");
         }

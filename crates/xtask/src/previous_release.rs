@@ -1,5 +1,5 @@
-//! The project's previous release, from which upgrades are tested: its charts and examples as they were, and its programs in images
-//! under names of their own.
+//! The previous release of the project, from which upgrades are tested: its charts and examples, and its programs in images with
+//! separate names.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,26 +11,26 @@ use testbed::progress::Progress;
 
 use crate::workspace;
 
-/// The file that names its commit.
+/// The file that contains its commit.
 const NAMED_IN: &str = "tests/e2e/previous-release";
 
-/// What a cluster with workers and users runs.
+/// The images that a cluster with workers and users runs.
 const IMAGES: &[&str] = &["slurm-operator", "slurmctld", "slurmd", "slurmrestd", "login"];
 
-/// The previous release, built.
+/// The build of the previous release.
 #[derive(Debug)]
 pub struct Previous {
-    /// Holds `charts` and `examples`.
+    /// The directory that contains `charts` and `examples`.
     pub files: PathBuf,
     /// Its images.
     pub archive: PathBuf,
 }
 
-/// Builds it, once on a machine: it never changes.
+/// Builds the previous release once per machine, because it never changes.
 pub fn build(cache: &Cache, progress: &Progress) -> Result<Previous> {
     let root = workspace::root()?;
     let named =
-        std::fs::read_to_string(root.join(NAMED_IN)).with_context(|| format!("cannot read {NAMED_IN}"))?;
+        std::fs::read_to_string(root.join(NAMED_IN)).with_context(|| format!("failed to read {NAMED_IN}"))?;
     let commit = named.trim();
     let key = Key::new("previous-1").text(commit).finish();
     let files = cache.get_or_build("previous", &key, |place| {
@@ -51,7 +51,7 @@ pub fn build(cache: &Cache, progress: &Progress) -> Result<Previous> {
         init: files.join("init"),
         keelson: files.join("keelson"),
     };
-    // Its programs on what is below them now: packages of that time may be gone from the archives.
+    // Its programs on top of the current packages: the old packages may no longer be in the archives.
     let log = cache.root().join("logs/apt.log");
     testbed::host::ensure_packages(progress, &log, image::PACKAGES)?;
     let recipes = root.join("images");
@@ -69,10 +69,10 @@ fn check_out(root: &Path, commit: &str, place: &Path) -> Result<()> {
     let known = git()
         .args(["cat-file", "-e", &format!("{commit}^{{commit}}")])
         .output();
-    let known = known.context("cannot start git")?;
+    let known = known.context("failed to start git")?;
     ensure!(
         known.status.success(),
-        "this clone has no commit {commit:?}, from which upgrades are tested ({NAMED_IN}): {}; `git fetch --unshallow` gets what a shallow clone left out",
+        "this clone does not contain commit {commit:?}, from which upgrades are tested ({NAMED_IN}): {}; in a shallow clone, run `git fetch --unshallow`",
         String::from_utf8_lossy(&known.stderr).trim()
     );
     std::fs::create_dir_all(place)?;
@@ -84,7 +84,7 @@ fn check_out(root: &Path, commit: &str, place: &Path) -> Result<()> {
     let unpacked = Command::new("tar").arg("-xC").arg(place).stdin(packed).status()?;
     ensure!(
         archive.wait()?.success() && unpacked.success(),
-        "cannot take commit {commit} out of the repository into {}",
+        "failed to extract commit {commit} from the repository to {}",
         place.display()
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! Slurm on a cluster: the charts installed as a user would, and a shell on the login node.
+//! Slurm on a cluster: installation of the charts in the same way as a user, and a shell on the login node.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,9 +14,9 @@ use crate::Pass;
 use crate::cluster::become_program;
 use crate::workspace::{self, Build};
 
-/// Where the operator lives.
+/// The namespace of the operator.
 const OPERATOR_NAMESPACE: &str = "slurm-operator";
-/// Where the quick start's Slurm lives.
+/// The namespace of the quick start's Slurm cluster.
 pub const SLURM_NAMESPACE: &str = "slurm";
 
 /// A cluster to install on.
@@ -26,12 +26,12 @@ pub struct Target {
     helm: PathBuf,
     kubeconfig: PathBuf,
     log: PathBuf,
-    /// What the operator's image is made of, where we made it: images keep their name when they change.
+    /// The hash of the operator image, if it was built here: images keep their name when they change.
     program: Option<String>,
 }
 
 impl Target {
-    /// A cluster of the testbed.
+    /// A testbed cluster.
     pub fn testbed(cluster: &Cluster) -> Self {
         Self {
             kubectl: cluster.spec().binaries.component("kubectl"),
@@ -42,13 +42,13 @@ impl Target {
         }
     }
 
-    /// With the operator as it was built last; one that runs another program is replaced.
+    /// Sets the most recently built operator program. A running operator with another program is replaced.
     pub fn with_operator(mut self, build: Build) -> Result<Self> {
         self.program = Some(image::sha256(&workspace::keelson(build)?)?);
         Ok(self)
     }
 
-    /// A cluster that the user has.
+    /// An existing cluster of the user.
     pub fn elsewhere(kubeconfig: &Path, binaries: &Binaries) -> Result<Self> {
         Ok(Self {
             kubectl: binaries.component("kubectl"),
@@ -65,10 +65,10 @@ impl Target {
         command
     }
 
-    /// What a person does when Slurm does not come up.
+    /// Instructions for the case that Slurm does not start.
     pub fn where_to_look(&self) -> String {
         format!(
-            "look with `KUBECONFIG={} {} -n {SLURM_NAMESPACE} get pods` and into {}",
+            "run `KUBECONFIG={} {} -n {SLURM_NAMESPACE} get pods` and see the logs in {}",
             self.kubeconfig.display(),
             self.kubectl.display(),
             self.log.display()
@@ -82,20 +82,23 @@ impl Target {
     }
 }
 
-/// Objects of `examples/` that the quick start's Slurm needs.
+/// Objects in `examples/` that the quick start's Slurm cluster requires.
 const BESIDE: [&str; 2] = ["mariadb.yaml", "home.yaml"];
 
-/// Installs the CRDs, the operator and the quick start's Slurm.
+/// Installs the CRDs, the operator and the quick start's Slurm cluster.
 pub fn install(target: &Target, progress: &Progress) -> Result<()> {
-    // First, so that the database is made while the operator starts.
-    progress.step("database and homes of the quick start", |_| beside(target))?;
+    // First, so that the database is created while the operator starts.
+    progress.step("database and home directories for the quick start", |_| {
+        beside(target)
+    })?;
     install_operator(target, progress)?;
     progress.step("chart: slurm, with examples/quickstart.yaml", |_| {
         install_slurm(target, SLURM_NAMESPACE, &[])
     })
 }
 
-fn beside(target: &Target) -> Result<()> {
+/// Creates the namespace of the Slurm cluster unless it exists.
+pub fn ensure_namespace(target: &Target) -> Result<()> {
     let namespace = target
         .kubectl()
         .args(["get", "namespace", SLURM_NAMESPACE])
@@ -106,6 +109,11 @@ fn beside(target: &Target) -> Result<()> {
             &target.log,
         )?;
     }
+    Ok(())
+}
+
+fn beside(target: &Target) -> Result<()> {
+    ensure_namespace(target)?;
     let examples = workspace::root()?.join("examples");
     let mut apply = target.kubectl();
     apply.args([
@@ -137,10 +145,12 @@ pub fn install_operator(target: &Target, progress: &Progress) -> Result<()> {
     })
 }
 
-/// Installs the quick start's Slurm in a namespace, with more arguments for helm.
+/// Installs the quick start's Slurm cluster in a namespace, with additional arguments for helm.
 pub fn install_slurm(target: &Target, namespace: &str, more: &[&str]) -> Result<()> {
     let quickstart = workspace::root()?.join("examples/quickstart.yaml");
-    let quickstart = quickstart.to_str().context("the checkout's path is not UTF-8")?;
+    let quickstart = quickstart
+        .to_str()
+        .context("the path of the checkout is not valid UTF-8")?;
     chart(
         target,
         "slurm",
@@ -158,7 +168,7 @@ fn chart(target: &Target, release: &str, namespace: &str, more: &[&str]) -> Resu
             namespace,
             "--create-namespace",
             "--wait",
-            // What a person has scaled by hand meanwhile.
+            // Overwrite fields that were changed by hand in the meantime, such as replica counts.
             "--force-conflicts",
             "--timeout",
             "5m",
@@ -167,7 +177,7 @@ fn chart(target: &Target, release: &str, namespace: &str, more: &[&str]) -> Resu
     command::run(&mut helm, &target.log)
 }
 
-/// The quick start's login pod.
+/// The login pod of the quick start.
 pub fn login(target: &Target) -> Result<String> {
     let selector = "app.kubernetes.io/name=login";
     let names = command::output(target.kubectl().args([
@@ -190,7 +200,7 @@ pub fn login(target: &Target) -> Result<String> {
 /// `cargo xtask shell`: an interactive shell, or the given command, on the login node.
 pub fn shell(pass: &Pass) -> Result<ExitCode> {
     let target = Target::testbed(&Cluster::open(&pass.named.name)?);
-    let pod = login(&target).context("there is no login node: Slurm is not installed here, or has no login set; `cargo xtask up` installs both")?;
+    let pod = login(&target).context("no login node found: Slurm is not installed, or it has no LoginSet; to install both, run `cargo xtask up`")?;
     let mut exec = target.kubectl();
     exec.args(["-n", SLURM_NAMESPACE, "exec", "--stdin"]);
     if std::io::IsTerminal::is_terminal(&std::io::stdin()) {

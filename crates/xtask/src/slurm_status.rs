@@ -1,4 +1,4 @@
-//! What `cargo xtask status` says of Slurm: nodes by state, the queue, and whether accounting records.
+//! The Slurm part of `cargo xtask status`: nodes by state, the queue, and whether accounting records jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use testbed::cluster::Cluster;
 use testbed::command;
 
-/// Asked beside slurmctld, in one go. Each part has its own limit: one that does not answer says so, and the others are shown.
+/// The script that runs in the slurmctld pod. Each part has its own timeout, so that the other parts are shown if one does not respond.
 const QUESTIONS: &str = r"
 echo '== nodes'; timeout 10 sinfo --noheader --Node --format='%N %T' 2>&1
 echo '== queue'; timeout 10 squeue --noheader --array --format=%T 2>&1
@@ -16,18 +16,18 @@ echo '== clusters'; timeout 10 sacctmgr --noheader --parsable2 show cluster form
 true
 ";
 
-/// Lines about every Slurm on the cluster; none where there is no Slurm.
+/// The status lines for every Slurm cluster in Kubernetes; empty if there is none.
 pub fn lines(cluster: &Cluster) -> Vec<String> {
     match slurmctlds(cluster) {
         Ok(pods) => pods
             .iter()
             .flat_map(|(namespace, pod)| of_one(cluster, namespace, pod))
             .collect(),
-        Err(error) => vec![format!("Slurm: cannot look for it: {error:#}")],
+        Err(error) => vec![format!("Slurm: failed to list the pods: {error:#}")],
     }
 }
 
-/// One running slurmctld pod of each namespace and Controller.
+/// One running slurmctld pod for each namespace and Controller.
 fn slurmctlds(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let list = command::output(cluster.kubectl().args([
         "get",
@@ -79,11 +79,11 @@ fn of_one(cluster: &Cluster, namespace: &str, pod: &str) -> Vec<String> {
     );
     match answer {
         Ok(answer) => describe(namespace, &answer),
-        Err(error) => vec![format!("Slurm in namespace {namespace}: no answer: {error:#}")],
+        Err(error) => vec![format!("Slurm in namespace {namespace}: no response: {error:#}")],
     }
 }
 
-/// The lines that a person reads.
+/// The status lines for the user.
 fn describe(namespace: &str, answer: &str) -> Vec<String> {
     let parts = sections(answer);
     let part = |name: &str| parts.get(name).cloned().unwrap_or_default();
@@ -141,7 +141,7 @@ fn nodes(lines: &[&str]) -> String {
     if pairs.is_empty() {
         return lines
             .first()
-            .map_or_else(|| "none".to_owned(), |said| format!("no answer: {said}"));
+            .map_or_else(|| "none".to_owned(), |said| format!("no response: {said}"));
     }
     counted(pairs.into_iter().map(|(_, state)| state.to_owned()))
 }
@@ -151,7 +151,7 @@ fn queue(lines: &[&str]) -> String {
         return "empty".to_owned();
     }
     if let Some(said) = lines.iter().find(|line| line.split_whitespace().count() != 1) {
-        return format!("no answer: {said}");
+        return format!("no response: {said}");
     }
     counted(lines.iter().map(|state| state.trim().to_lowercase()))
 }
@@ -168,12 +168,12 @@ fn counted(states: impl Iterator<Item = String>) -> String {
     counts.join(", ")
 }
 
-/// Records are written only for a cluster that slurmdbd knows together with its slurmctld's address.
+/// slurmdbd records jobs only for a cluster that is registered with the address of its slurmctld.
 fn accounting(cluster: &str, storage: Option<&str>, clusters: &[&str], agent: &[&str]) -> String {
     match storage {
         Some("accounting_storage/slurmdbd") => {}
-        Some(_) => return "off".to_owned(),
-        None => return "no answer from slurmctld".to_owned(),
+        Some(_) => return "disabled".to_owned(),
+        None => return "no response from slurmctld".to_owned(),
     }
     let waiting = agent
         .iter()
@@ -181,21 +181,21 @@ fn accounting(cluster: &str, storage: Option<&str>, clusters: &[&str], agent: &[
         .and_then(|(_, count)| count.trim().parse::<u64>().ok());
     let waiting = match waiting {
         Some(0) | None => String::new(),
-        Some(count) => format!("; slurmctld holds {count} records that slurmdbd has not taken yet"),
+        Some(count) => format!("; slurmctld queues {count} records that slurmdbd has not accepted yet"),
     };
     let rows: Vec<(&str, &str)> = clusters.iter().filter_map(|line| line.split_once('|')).collect();
     match rows.iter().find(|(name, _)| *name == cluster) {
-        Some((_, host)) if !host.is_empty() => format!("records{waiting}"),
-        Some(_) => format!("does not record: slurmctld is not connected to slurmdbd{waiting}"),
+        Some((_, host)) if !host.is_empty() => format!("recording{waiting}"),
+        Some(_) => format!("not recording: slurmctld is not connected to slurmdbd{waiting}"),
         None => match clusters
             .iter()
             .find(|line| !line.contains('|') && !line.trim().is_empty())
         {
             Some(said) => format!(
-                "does not record: slurmdbd does not answer ({}){waiting}",
+                "not recording: slurmdbd does not respond ({}){waiting}",
                 said.trim()
             ),
-            None => format!("does not record: slurmdbd does not know cluster {cluster}{waiting}"),
+            None => format!("not recording: cluster {cluster} is not registered in slurmdbd{waiting}"),
         },
     }
 }
@@ -235,7 +235,7 @@ slurm_slurm|10.244.1.5
                 "slurm_slurm in namespace slurm",
                 "  nodes       1 drained, 2 idle",
                 "  queue       2 pending, 1 running",
-                "  accounting  records",
+                "  accounting  recording",
             ]
         );
     }
@@ -243,9 +243,9 @@ slurm_slurm|10.244.1.5
     #[test]
     fn accounting_that_does_not_record_is_told_from_one_that_is_off() {
         let off = ANSWER.replace("accounting_storage/slurmdbd", "(null)");
-        assert_eq!(last(&off), "  accounting  off");
+        assert_eq!(last(&off), "  accounting  disabled");
         let unknown = ANSWER.replace("slurm_slurm|10.244.1.5\n", "");
-        assert!(last(&unknown).contains("does not know cluster slurm_slurm"));
+        assert!(last(&unknown).contains("cluster slurm_slurm is not registered"));
         let apart = ANSWER.replace("|10.244.1.5", "|");
         assert!(last(&apart).contains("is not connected to slurmdbd"));
         let away = ANSWER
@@ -262,7 +262,7 @@ slurm_slurm|10.244.1.5
     fn a_slurmctld_that_does_not_answer_is_quoted() {
         let silent = "== nodes\nslurm_load_node: Unable to contact slurm controller\n== queue\n== config\n== agent\n== clusters\n";
         let told = describe("slurm", silent).join("\n");
-        assert!(told.contains("no answer: slurm_load_node"), "{told}");
-        assert!(told.contains("no answer from slurmctld"), "{told}");
+        assert!(told.contains("no response: slurm_load_node"), "{told}");
+        assert!(told.contains("no response from slurmctld"), "{told}");
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the test ladder, cheapest first.
+//! `cargo xtask test`: the test tiers, cheapest first.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,58 +14,58 @@ use testbed::progress::Progress;
 use testbed::{command, image};
 
 use crate::workspace::{self, Build};
-use crate::{audit, cluster, permissions, previous_release, slurm};
+use crate::{audit, bench, cluster, permissions, previous_release, slurm};
 
 #[derive(Args)]
 pub struct Options {
-    /// Which rungs of the ladder; all but soak without this
+    /// Tiers to run; defaults to all except soak
     #[arg(long, value_enum)]
     tier: Vec<Tier>,
-    /// Compile the operator without optimisation: for trying changes
+    /// Compile the operator without optimizations, for faster builds during development
     #[arg(long)]
     quick: bool,
-    /// Leave the test cluster running afterwards
+    /// Keep the test cluster running afterwards
     #[arg(long)]
     keep: bool,
-    /// The test cluster's name: apart from the one that a person may have running
+    /// Name of the test cluster, different from the default name of `up`
     #[arg(long, default_value = "test")]
     name: String,
-    /// Show what each step does
+    /// Print the details of each step
     #[arg(long, short)]
     verbose: bool,
-    /// A filter for the test runner, for example `test(drain)`
+    /// Filter for the test runner, for example `test(drain)`
     #[arg(long, short = 'E')]
     filter: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tier {
-    /// Formatting, clippy, dependency policy
+    /// Formatting, clippy and dependency policy
     Lint,
-    /// Tables, snapshots, properties: no cluster, no daemons
+    /// Tables, snapshots and properties, without a cluster or daemons
     Pure,
-    /// One real part at a time: Slurm daemons, helm, package archives; no cluster
+    /// Single real components, such as Slurm daemons, helm or package archives, without a cluster
     Parts,
-    /// Everything together on a real Kubernetes
+    /// End-to-end tests on a real Kubernetes cluster
     Cluster,
-    /// The long forms
+    /// Long versions of the tests
     Soak,
 }
 
-/// Tests that need a cluster. Every tier builds the whole workspace and chooses by such filters: the tests of one package
-/// built alone would have their dependencies built once more, with other features.
+/// Tests that require a cluster. Every tier builds the whole workspace and selects tests with such filters. If the tests of one
+/// package were built alone, their dependencies would be built again with other features.
 const ON_CLUSTER: &str = "package(e2e)";
 
 /// Too long for every change.
 const LONG: &str = "test(/soak/)";
 
-/// One real part at a time.
+/// Tests of single real components.
 const OF_PARTS: &str = "binary(/^real_/)";
 
-/// How many tests run at once where they wait more than they work; `.config/nextest.toml` says how many of which.
+/// The number of concurrent tests where tests mostly wait; `.config/nextest.toml` limits each group.
 const AT_ONCE: &str = "--test-threads=6";
 
-/// Machines of a test cluster: one more than the loss of one leaves work for.
+/// The number of nodes in a test cluster: enough that tests can continue after the loss of one node.
 const NODES: u8 = 3;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         lint(&cache, &progress)?;
     }
     std::thread::scope(|scope| {
-        // The cluster tier needs the operator as it is shipped.
+        // The cluster tier requires the release build of the operator.
         let images = (wanted(Tier::Cluster) && !options.quick).then(|| scope.spawn(|| release(&cache)));
         if wanted(Tier::Pure) {
             progress.line("== Pure");
@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             None => Ok(()),
         }
     })?;
-    // One run: tests of the cluster wait more than they work, and meanwhile there is room for parts.
+    // Run both together: cluster tests mostly wait, which leaves time for the parts.
     let runs = match (wanted(Tier::Parts), wanted(Tier::Cluster)) {
         (true, true) => Some((
             "Parts, Cluster",
@@ -113,6 +113,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         }
         if wanted(Tier::Cluster) {
             with_cluster(&cache, &progress, options, runner, &base)?;
+            if options.filter.is_none() {
+                progress.line("== Calls for each worker");
+                bench::count_calls(&progress, build(options))?;
+            }
         } else {
             runner.args([AT_ONCE, "-E", &filter(&base, options)]).check()?;
         }
@@ -133,9 +137,9 @@ fn filter(base: &str, options: &Options) -> String {
         .map_or_else(|| base.to_owned(), |more| format!("({base}) and ({more})"))
 }
 
-/// Builds what the cluster runs, beside other work.
+/// Builds the programs and images for the cluster in the background.
 fn release(cache: &Cache) -> Result<()> {
-    // In this order: what the shared place of building ends with is this checkout's own.
+    // In this order, so that the shared build directory ends with the programs of this checkout.
     previous_release::build(cache, &Progress::lines())?;
     workspace::build_images(cache, &Progress::lines(), Build::Release).map(drop)
 }
@@ -183,9 +187,9 @@ fn pure(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
     if options.filter.is_some() {
         return Ok(());
     }
-    // nextest runs no examples of the documentation.
+    // nextest does not run doctests.
     let examples = ["test", "--quiet", "--doc", "--workspace", "--locked"];
-    progress.step("examples in the documentation", |_| {
+    progress.step("doctests", |_| {
         command::run(
             workspace::cargo()?.args(examples),
             &cache.root().join("logs/doctest.log"),
@@ -193,7 +197,7 @@ fn pure(cache: &Cache, progress: &Progress, options: &Options) -> Result<()> {
     })
 }
 
-/// Gives the runner what tests of single parts need.
+/// Provides the test runner with the requirements of the tests of single components.
 fn with_parts(cache: &Cache, progress: &Progress, runner: &mut Command) -> Result<()> {
     let images = workspace::root()?.join("images");
     testbed::host::ensure_packages(progress, &cache.root().join("logs/apt.log"), image::PACKAGES)?;
@@ -210,7 +214,7 @@ fn with_parts(cache: &Cache, progress: &Progress, runner: &mut Command) -> Resul
     Ok(())
 }
 
-/// Runs tests with clusters at hand, which are taken away afterwards.
+/// Runs tests with clusters, which are removed afterwards.
 fn with_cluster(
     cache: &Cache,
     progress: &Progress,
@@ -218,21 +222,17 @@ fn with_cluster(
     mut runner: Command,
     base: &str,
 ) -> Result<()> {
-    let build = if options.quick {
-        Build::Quick
-    } else {
-        Build::Release
-    };
+    let build = build(options);
     testbed::host::require(cache)?;
-    // Before this checkout's own programs, as above.
+    // Before the programs of this checkout, as above.
     let previous = previous_release::build(cache, progress)?;
     let shared = provide(progress, &options.name, build)?;
-    // Tests that need a cluster for themselves start this one; here it may be from a former run.
+    // Tests that need a dedicated cluster start this one; it may exist from a previous run.
     let alone = format!("{}-alone", options.name);
     if testbed::cluster::state(&Layout::of(&alone)?)? != State::Absent {
         provide(progress, &alone, build)?;
     }
-    // A login node is tried as its users do.
+    // Tests use the login node in the same way as its users.
     let log = cache.root().join("logs/apt.log");
     testbed::host::ensure_packages(progress, &log, &["openssh-client"])?;
     if options.quick {
@@ -256,31 +256,39 @@ fn with_cluster(
         if testbed::cluster::state(&layout)? == State::Absent {
             continue;
         }
-        // The tests ran with exactly the permissions that the charts give; a call that these refused shows in no test.
+        // The tests ran with exactly the permissions in the charts; a denied call does not necessarily fail a test.
         result = result.and_then(|()| {
             let log = audit::log(&layout)?;
             used.extend(permissions::used(&log));
             audit::nothing_was_forbidden(&log)
         });
         if result.is_err() {
-            // What a person would look at first; the cluster may be gone before they can.
+            // Print the most useful details now, because the cluster may be removed.
             dump(name);
         }
         if !options.keep {
-            progress.step(&format!("taking cluster {name} away"), |_| {
+            progress.step(&format!("removing cluster {name}"), |_| {
                 testbed::cluster::down(name)
             })?;
         }
     }
     result?;
-    // Some of the tests, or the long ones alone, do not need everything.
+    // A selection of tests, or the long ones alone, does not use all permissions.
     if options.filter.is_none() && !base.ends_with(&format!("and ({LONG})")) {
         audit::everything_was_used(&used)?;
     }
     Ok(())
 }
 
-/// A cluster with this checkout's operator and the quick start's Slurm, whatever was there before.
+fn build(options: &Options) -> Build {
+    if options.quick {
+        Build::Quick
+    } else {
+        Build::Release
+    }
+}
+
+/// Ensures a cluster with the operator of this checkout and the quick start's Slurm cluster.
 fn provide(progress: &Progress, name: &str, build: Build) -> Result<Cluster> {
     let running = cluster::start(progress, name, NODES, 0, build)?;
     slurm::install(&slurm::Target::testbed(&running).with_operator(build)?, progress)?;
@@ -315,7 +323,7 @@ fn nextest(cache: &Cache, progress: &Progress, options: &Options) -> Result<Comm
     command
         .current_dir(workspace::root()?)
         .args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"])
-        // Errors say what happened; where in the test that was, their words tell.
+        // The error messages describe what happened and where in the test.
         .env("RUST_LIB_BACKTRACE", "0");
     if !options.verbose {
         command.args([
@@ -327,7 +335,7 @@ fn nextest(cache: &Cache, progress: &Progress, options: &Options) -> Result<Comm
     Ok(command)
 }
 
-/// cargo-deny, which checks dependencies.
+/// cargo-deny, which checks the dependencies.
 pub fn deny(cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     tool(cache, progress, "cargo-deny", "0.20.2")
 }
@@ -340,12 +348,12 @@ fn tool(cache: &Cache, progress: &Progress, name: &str, version: &str) -> Result
             &format!("building {name} {version} (once, a few minutes)"),
             |_| {
                 let mut install = workspace::cargo()?;
-                // Without optimisation: it is built more slowly than it runs.
+                // Without optimizations, because the build takes longer than the run.
                 install
                     .args(["install", "--locked", "--debug", "--root"])
                     .arg(place)
                     .arg(format!("{name}@{version}"));
-                // The debug information of a tool is of no use and takes most of the disk.
+                // The debug information of a tool is not needed and takes up most of the disk space.
                 install
                     .env("CARGO_PROFILE_DEV_DEBUG", "0")
                     .env("CARGO_TARGET_DIR", place.join("target"));
@@ -360,7 +368,7 @@ fn tool(cache: &Cache, progress: &Progress, name: &str, version: &str) -> Result
     Ok(place.join("bin").join(name))
 }
 
-/// Runs a command whose output the person sees.
+/// Runs a command whose output is shown to the user.
 pub trait Check {
     fn check(&mut self) -> Result<()>;
 }
@@ -368,7 +376,9 @@ pub trait Check {
 impl Check for Command {
     fn check(&mut self) -> Result<()> {
         let program = self.get_program().to_string_lossy().into_owned();
-        let status = self.status().with_context(|| format!("cannot start {program}"))?;
+        let status = self
+            .status()
+            .with_context(|| format!("failed to start {program}"))?;
         if !status.success() {
             bail!(
                 "{program} {} ({status})",

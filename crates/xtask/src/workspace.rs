@@ -1,4 +1,4 @@
-//! The checkout itself: where it is, and what is built from it.
+//! The checkout: its location, and the programs and images built from it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use testbed::progress::Progress;
 
 /// The root of the checkout.
 pub fn root() -> Result<PathBuf> {
-    // Set by cargo when this program runs through it; the compiled-in path when it is started directly.
+    // Set by cargo if it runs this program; the compiled-in path is used if the program is started directly.
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest
         .ancestors()
         .nth(2)
         .map(Path::to_owned)
-        .context("this program is not two levels below the checkout's root")
+        .context("this program is not two levels below the root of the checkout")
 }
 
-/// This program's file. Building the workspace's tests may link it anew while it runs: then the kernel calls what runs
-/// deleted, and what is at its place is as good.
+/// The file of this program. Building the tests of the workspace may link it again while it runs. The kernel then marks the
+/// running file as deleted, and the new file at its path is used instead.
 pub fn program() -> Result<PathBuf> {
-    let file = std::env::current_exe().context("cannot find this program's own file")?;
+    let file = std::env::current_exe().context("failed to find the file of this program")?;
     let text = file.to_string_lossy();
     Ok(match text.strip_suffix(" (deleted)") {
         Some(place) => PathBuf::from(place),
@@ -41,29 +41,29 @@ pub fn cargo() -> Result<Command> {
     Ok(command)
 }
 
-/// How our programs are compiled for images.
+/// How the programs for images are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
-    /// As they are shipped.
+    /// Release builds.
     Release,
-    /// The operator as `cargo build` makes it: seconds instead of minutes after a change.
+    /// The operator as a debug build, which takes seconds instead of minutes after a change.
     Quick,
 }
 
-/// Two programs each for a few versions of the project.
+/// Enough for two programs in a few versions of the project.
 const PROGRAMS_KEPT: usize = 8;
 
-/// Builds the programs that go into images, then the images.
+/// Builds the programs for the images, then the images.
 pub fn build_images(cache: &Cache, progress: &Progress, build: Build) -> Result<Images> {
     let programs = build_programs(cache, progress, build)?;
     image::build_all(cache, progress, &root()?.join("images"), &programs)
 }
 
-/// The operator's program as [`build_images`] left it.
+/// The operator program built by [`build_images`].
 pub fn keelson(build: Build) -> Result<PathBuf> {
     match build {
         Build::Release => Ok(root()?.join("target/images/keelson.bin")),
-        // Wherever cargo puts programs: next to this one.
+        // Cargo puts programs next to this one.
         Build::Quick => Ok(program()?.with_file_name("keelson")),
     }
 }
@@ -80,17 +80,17 @@ fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurP
         })?;
         cache.keep_newest("programs", PROGRAMS_KEPT)?;
         let program = directory.join(format!("{name}.bin"));
-        // Under its name by renaming: another run may be executing the former one, which cannot be written to.
+        // Rename the file into place: another run may be executing the old one, which cannot be overwritten.
         let fresh = directory.join(format!("{name}.{}", std::process::id()));
         std::fs::copy(built.join(name), &fresh)
             .and_then(|_| std::fs::rename(&fresh, &program))
-            .with_context(|| format!("cannot write {}", program.display()))?;
+            .with_context(|| format!("failed to write {}", program.display()))?;
         Ok(program)
     };
-    let init = build("init", "init, the first process of the Slurm images")?;
+    let init = build("init", "init, the init process of the Slurm images")?;
     let program = match how {
         Build::Release => build("keelson", "keelson, the operator (a few minutes the first time)")?,
-        Build::Quick => progress.step("building keelson, the operator, quickly", |_| {
+        Build::Quick => progress.step("building keelson, the operator (without optimizations)", |_| {
             command::run(
                 cargo()?.args(["build", "--package", "keelson"]),
                 &cache.root().join("logs/cargo.log"),
@@ -104,8 +104,8 @@ fn build_programs(cache: &Cache, progress: &Progress, how: Build) -> Result<OurP
     })
 }
 
-/// The hash of everything that programs of ours are compiled from: where another checkout has compiled the same, nothing is left
-/// to do.
+/// The hash of all sources of our programs. If another checkout has compiled the same sources, nothing needs to be
+/// built.
 fn sources() -> Result<String> {
     let root = root()?;
     let mut files: Vec<PathBuf> = [
@@ -122,7 +122,7 @@ fn sources() -> Result<String> {
         let path = file.strip_prefix(root.join("crates")).unwrap_or(&file);
         let mut parts = path.iter();
         let (crate_name, below) = (parts.next(), parts.next());
-        // No program in an image is linked from these.
+        // No program in an image links these crates.
         let ours_alone = crate_name.is_some_and(|name| name == "xtask" || name == "testbed");
         if !ours_alone && below.is_some_and(|part| part == "src" || part == "Cargo.toml") {
             files.push(file);
@@ -136,7 +136,7 @@ fn sources() -> Result<String> {
     Ok(key.finish())
 }
 
-/// Builds one of our programs for images from a checkout.
+/// Builds one of the programs for images from a checkout.
 pub fn build_program(
     cache: &Cache,
     progress: &Progress,
@@ -152,7 +152,7 @@ pub fn build_program(
             .arg(root()?.join("images/build-program.sh"))
             .arg(name)
             .arg(program);
-        // The same program whether it is built by cargo run or by hand.
+        // Make the result independent of whether it is built by `cargo run` or by hand.
         build
             .env_remove("CARGO")
             .env_remove("RUSTFLAGS")
@@ -188,7 +188,7 @@ pub fn images(update_lock: bool, verbose: bool) -> Result<()> {
     Ok(())
 }
 
-/// The crates that a program of ours is linked from.
+/// The crates that one of our programs links.
 fn linked_crates(package: &str) -> Result<Vec<Crate>> {
     let tree = command::output(cargo()?.args([
         "tree",
@@ -205,7 +205,7 @@ fn linked_crates(package: &str) -> Result<Vec<Crate>> {
 
 /// `cargo xtask crds`.
 pub fn write_crds() -> Result<()> {
-    // The test that guards against drift is also what writes the files.
+    // The test that checks the files for drift also writes them.
     command::run(
         cargo()?
             .args(["test", "--package", "keelson-api", "--quiet"])

@@ -1,4 +1,4 @@
-//! What the tasks say to somebody who asks for what is not there, and what they leave behind.
+//! Error messages of the tasks for missing objects, and the files that they leave behind.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
@@ -20,7 +20,7 @@ fn refusal(state: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A cluster that ended long ago, as far as its files tell.
+/// The files of a cluster that was stopped long ago.
 fn with_a_cluster() -> tempfile::TempDir {
     let state = tempfile::tempdir().unwrap();
     let logs = state.path().join("here/logs");
@@ -34,22 +34,19 @@ fn logs_of_a_cluster_that_is_not_there_name_those_that_are() {
     let state = with_a_cluster();
     let said = refusal(state.path(), &["logs", "--name", "nosuch"]);
     assert!(
-        said.contains(r#"there is no cluster "nosuch"; there are: here"#),
+        said.contains(r#"cluster "nosuch" does not exist; existing clusters: here"#),
         "{said}"
     );
     let empty = tempfile::tempdir().unwrap();
     let said = refusal(empty.path(), &["logs", "--name", "nosuch"]);
-    assert!(
-        said.contains("`cargo xtask up --name nosuch` starts it"),
-        "{said}"
-    );
+    assert!(said.contains("run `cargo xtask up --name nosuch`"), "{said}");
 }
 
 #[test]
 fn logs_of_what_runs_in_pods_are_pointed_to() {
     let state = with_a_cluster();
     let said = refusal(state.path(), &["logs", "--name", "here", "slurmctld"]);
-    assert!(said.contains("there are: kube-apiserver"), "{said}");
+    assert!(said.contains("available logs: kube-apiserver"), "{said}");
     assert!(
         said.contains("cargo xtask kubectl --name here logs -n NAMESPACE POD"),
         "{said}"
@@ -71,5 +68,5 @@ fn every_flag_has_a_word_of_help() {
     let state = tempfile::tempdir().unwrap();
     let help = xtask(state.path(), &["images", "--help"]).stdout;
     let help = String::from_utf8(help).unwrap();
-    assert!(help.contains("Show what each step does"), "{help}");
+    assert!(help.contains("Print the details of each step"), "{help}");
 }

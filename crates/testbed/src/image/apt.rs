@@ -1,7 +1,7 @@
-//! Debian's archive as this machine's own apt sees it: finding the mirror, resolving a list of packages, fetching files.
+//! Access to the Debian archive through apt: finding the mirror, resolving a list of packages, fetching files.
 //!
-//! Resolving happens in a private apt state that believes nothing is installed. It must never touch this machine's
-//! packages, so the private configuration also names a dpkg that does nothing but fail.
+//! Packages are resolved in a private apt state in which nothing is installed. It must never change the packages of
+//! this machine, so the private configuration also replaces dpkg with a program that always fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::packages::{Lock, Package, Wanted};
 use crate::cache::hex;
 use crate::command;
 
-/// The Debian mirror that this machine's package sources name first.
+/// The first Debian mirror in the package sources of this machine.
 pub fn mirror() -> Result<String> {
     let directory = Path::new("/etc/apt");
     let mut files = vec![
@@ -32,10 +32,10 @@ pub fn mirror() -> Result<String> {
         .iter()
         .filter_map(|file| fs::read_to_string(file).ok())
         .find_map(|text| first_mirror(&text))
-        .context("no Debian mirror found in /etc/apt: add Debian to the package sources")
+        .context("no Debian mirror found in /etc/apt: add one to the package sources")
 }
 
-/// The first address in a sources file of either form that looks like Debian's main archive.
+/// The first address in a sources file of either format that looks like the main Debian archive.
 fn first_mirror(text: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| {
@@ -44,7 +44,7 @@ fn first_mirror(text: &str) -> Option<String> {
             }
             let mut words = line.strip_prefix("deb ")?.split_whitespace();
             let first = words.next()?;
-            // Options stand in brackets before the address.
+            // Options are in brackets before the address.
             if first.starts_with('[') && !first.ends_with(']') {
                 words.find(|word| word.ends_with(']'))?;
             }
@@ -59,7 +59,7 @@ fn first_mirror(text: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A private view of one Debian release, and of another one for packages that it does not have.
+/// A private view of one Debian release, and of another one for packages that the first does not contain.
 #[derive(Debug)]
 pub struct Release {
     suite: String,
@@ -68,9 +68,9 @@ pub struct Release {
 }
 
 impl Release {
-    /// Fetches the releases' indexes.
+    /// Fetches the indexes of the releases.
     pub fn open(suite: &str, also: Option<&str>, log: &Path) -> Result<Self> {
-        let state = tempfile::tempdir().context("cannot make a directory for apt")?;
+        let state = tempfile::tempdir().context("failed to create a directory for apt")?;
         let root = state.path();
         for directory in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(root.join(directory))?;
@@ -101,16 +101,16 @@ impl Release {
             state,
         };
         command::run(release.apt("apt-get").args(["--quiet", "update"]), log).with_context(|| {
-            format!("cannot fetch the package index of {suite}: check the network and the mirror")
+            format!("failed to fetch the package index of {suite}: check the network and the mirror")
         })?;
         Ok(release)
     }
 
-    /// The newest packages that satisfy the list.
+    /// The latest packages that satisfy the list.
     pub fn resolve(&self, wanted: &Wanted) -> Result<Lock> {
         ensure!(
             wanted.suite == self.suite && wanted.also == self.also,
-            "a list for {} cannot be resolved in {}",
+            "failed to resolve a package list for {} in {}",
             wanted.suite,
             self.suite
         );
@@ -131,7 +131,7 @@ impl Release {
         for name in &names {
             ensure!(
                 packages.iter().any(|package| package.name == *name),
-                "{} has no package {name}",
+                "{} does not contain the package {name}",
                 self.suite
             );
         }
@@ -141,9 +141,9 @@ impl Release {
         })
     }
 
-    /// The names of everything that apt would install for `names` where nothing but the essential packages is wanted.
+    /// The names of all packages that apt would install for `names` in addition to the essential packages.
     fn closure(&self, names: &[String]) -> Result<Vec<String>> {
-        // apt counts itself as essential; an image that is never changed in place needs no package manager.
+        // apt considers itself essential, but an image that is never changed in place does not need a package manager.
         let plan = command::output(
             self.apt("apt-get")
                 .args([
@@ -171,13 +171,13 @@ impl Release {
     }
 }
 
-/// What apt prefers: below 500, the other release's packages are taken only where there is no choice.
+/// The apt preferences: with a priority below 500, packages of the other release are used only if there is no alternative.
 fn preferences(also: Option<&str>) -> String {
     also.map(|suite| format!("Package: *\nPin: release n={suite}\nPin-Priority: 100\n"))
         .unwrap_or_default()
 }
 
-/// A package from its entry in the index.
+/// Parses the index entry of a package.
 fn package(stanza: &str) -> Option<Package> {
     let field = |name: &str| {
         stanza
@@ -195,16 +195,16 @@ fn package(stanza: &str) -> Option<Package> {
     })
 }
 
-/// Puts every package of the lock into `directory`, fetching those that are missing there.
+/// Ensures that `directory` contains all packages in the lock, fetching missing ones.
 pub fn fetch(lock: &Lock, directory: &Path, log: &Path) -> Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    fs::create_dir_all(directory).with_context(|| format!("failed to create {}", directory.display()))?;
     let mirror = mirror()?;
     for package in &lock.packages {
         let place = directory.join(package.file());
         if place.exists() && sha256(&place)? == package.sha256 {
             continue;
         }
-        // Two runs may fetch the same file: each into a name of its own, and the rename is atomic.
+        // Two runs may fetch the same file: each uses its own temporary name, and the rename is atomic.
         let partial = directory.join(format!(".{}.{}", package.file(), std::process::id()));
         let address = format!("{mirror}/{}", package.path);
         let fetched = command::run(
@@ -224,31 +224,31 @@ pub fn fetch(lock: &Lock, directory: &Path, log: &Path) -> Result<()> {
             let _ = fs::remove_file(&partial);
             if error.to_string().contains("404") {
                 bail!(
-                    "the mirror no longer has {} {}: take the newest with `cargo xtask images --update-lock`",
+                    "the mirror no longer contains {} {}: update the lock with `cargo xtask images --update-lock`",
                     package.name,
                     package.version
                 );
             }
-            return Err(error.context(format!("cannot fetch {}: check the network", package.file())));
+            return Err(error.context(format!("failed to fetch {}: check the network", package.file())));
         }
         let found = sha256(&partial)?;
         ensure!(
             found == package.sha256,
-            "{} from the mirror has sha256 {found}, the lock says {}: not used",
+            "rejected {} from the mirror: its sha256 is {found}, but the lock requires {}",
             package.file(),
             package.sha256
         );
-        fs::rename(&partial, &place).with_context(|| format!("cannot write {}", place.display()))?;
+        fs::rename(&partial, &place).with_context(|| format!("failed to write {}", place.display()))?;
     }
     Ok(())
 }
 
 /// The hash of a file, in hexadecimal.
 pub fn sha256(path: &Path) -> Result<String> {
-    let mut file = fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut file = fs::File::open(path).with_context(|| format!("failed to read {}", path.display()))?;
     let mut hasher = Sha256::new();
     std::io::copy(&mut file, &mut HashWriter(&mut hasher))
-        .with_context(|| format!("cannot read {}", path.display()))?;
+        .with_context(|| format!("failed to read {}", path.display()))?;
     Ok(hex(&hasher.finalize()))
 }
 

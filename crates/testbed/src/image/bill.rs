@@ -4,18 +4,18 @@ use serde_json::{Value, json};
 
 use super::packages::Package;
 
-/// A crate that is linked into a program of ours.
+/// A crate linked into one of our programs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Crate {
     /// Its name.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// What the lock file says of its archive; our own crates have none.
+    /// The checksum of its archive in the lock file; our own crates have none.
     pub sha256: Option<String>,
 }
 
-/// The bill of an image.
+/// The bill of materials of an image.
 pub(super) fn of_image(name: &str, digest: &str, packages: &[Package], crates: &[Crate]) -> Value {
     let (repository, version) = name.rsplit_once(':').unwrap_or((name, "latest"));
     let debian = packages.iter().map(|package| {
@@ -65,7 +65,7 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-/// The crates that `cargo tree` names (`name v1.2.3 …` on each line), with their hashes in `Cargo.lock`.
+/// The crates in the output of `cargo tree` (`name v1.2.3 …` on each line), with their hashes from `Cargo.lock`.
 pub fn crates(tree: &str, lock: &str) -> Vec<Crate> {
     let mut hashes = std::collections::BTreeMap::new();
     for block in lock.split("[[package]]") {

@@ -1,13 +1,13 @@
-//! Reading a Containerfile's last stage, so that what an image runs is written in one place for both ways of building.
+//! Parser for the last stage of a Containerfile, so that both build methods share one definition of an image's process.
 //!
-//! Only the instructions that our Containerfiles use are known; anything else is an error, because ignoring it would
-//! make the two ways give different images.
+//! Only the instructions in our Containerfiles are supported. Other instructions are errors, because ignoring them would
+//! make the two build methods produce different images.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What the last stage of a Containerfile says.
+/// The last stage of a Containerfile.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Stage {
     /// Files from other stages, in order.
@@ -20,32 +20,32 @@ pub struct Stage {
     pub cmd: Vec<String>,
     /// `uid:gid`.
     pub user: Option<String>,
-    /// Ports that it listens on, with the protocol.
+    /// Exposed ports, with the protocol.
     pub ports: Vec<String>,
     /// Working directory.
     pub workdir: Option<String>,
-    /// Descriptions.
+    /// Labels.
     pub labels: Vec<(String, String)>,
 }
 
 /// `COPY --from=STAGE SOURCE TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
-    /// The stage it comes from: `tree`, or the name of a program.
+    /// The source stage: `tree`, or the name of a program.
     pub from: String,
-    /// Where it goes.
+    /// The target path.
     pub target: String,
 }
 
 impl Stage {
-    /// Reads a Containerfile.
+    /// Parses a Containerfile.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(&text).with_context(|| format!("cannot use {}", path.display()))
+            std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("invalid file {}", path.display()))
     }
 
-    /// Reads a Containerfile's text.
+    /// Parses the text of a Containerfile.
     pub fn parse(text: &str) -> Result<Self> {
         let joined = text.replace("\\\n", " ");
         let lines: Vec<&str> = joined
@@ -56,12 +56,12 @@ impl Stage {
         let last = lines
             .iter()
             .rposition(|line| line.starts_with("FROM "))
-            .context("has no FROM")?;
+            .context("no FROM instruction found")?;
         let mut stage = Self::default();
         for (at, line) in lines.iter().enumerate().skip(last) {
             let (instruction, rest) = line
                 .split_once(' ')
-                .with_context(|| format!("cannot understand `{line}`"))?;
+                .with_context(|| format!("cannot parse `{line}`"))?;
             let rest = rest.trim();
             match instruction {
                 "FROM" => ensure!(
@@ -70,7 +70,7 @@ impl Stage {
                 ),
                 "COPY" => stage
                     .copies
-                    .push(copy(rest).with_context(|| format!("cannot understand `{line}`"))?),
+                    .push(copy(rest).with_context(|| format!("cannot parse `{line}`"))?),
                 "ENV" => stage.env.push(rest.to_owned()),
                 "ENTRYPOINT" => stage.entrypoint = words(rest)?,
                 "CMD" => stage.cmd = words(rest)?,
@@ -80,12 +80,12 @@ impl Stage {
                 "LABEL" => {
                     let (name, value) = rest
                         .split_once('=')
-                        .with_context(|| format!("cannot understand `{line}`"))?;
+                        .with_context(|| format!("cannot parse `{line}`"))?;
                     stage
                         .labels
                         .push((name.to_owned(), value.trim_matches('"').to_owned()));
                 }
-                other => bail!("the last stage uses {other}, which is not known here"),
+                other => bail!("the last stage uses the unsupported instruction {other}"),
             }
         }
         Ok(stage)
@@ -102,14 +102,14 @@ fn copy(rest: &str) -> Option<Copy> {
 
 fn words(rest: &str) -> Result<Vec<String>> {
     serde_json::from_str(rest)
-        .with_context(|| format!("`{rest}` is not a list in JSON form (no shell is used)"))
+        .with_context(|| format!("`{rest}` is not a JSON list (the shell form is not supported)"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A tag can be moved to another image; a digest is one image for ever.
+    /// A tag can be moved to another image; a digest always identifies the same image.
     #[test]
     fn every_image_that_we_build_in_is_named_by_digest() {
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images");

@@ -1,4 +1,4 @@
-//! Image layers: what one tree has over another, as a tar file that depends on nothing but the two trees.
+//! Image layers: the difference between two trees, as a tar file that depends only on the two trees.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File, Metadata};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tar::{Builder, EntryType, Header};
 
-/// The extended attribute that gives a program capabilities: the only one that an image has to carry.
+/// The extended attribute for the capabilities of a program, which is the only one that images need.
 const CAPABILITY: &str = "security.capability";
 
-/// Writes the layer that turns `lower` into `upper`; all of `upper` if there is nothing below.
+/// Writes the layer that turns `lower` into `upper`, or all of `upper` without a lower tree.
 pub fn write_difference(lower: Option<&Path>, upper: &Path, output: &Path) -> Result<()> {
     let below = lower.map(list).transpose()?.unwrap_or_default();
     let above = list(upper)?;
@@ -22,7 +22,7 @@ pub fn write_difference(lower: Option<&Path>, upper: &Path, output: &Path) -> Re
         .filter(|(path, entry)| !below.get(*path).is_some_and(|old| same(old, entry)))
         .map(|(path, _)| path.as_path())
         .collect();
-    // A directory may only be named for what is below it, as its parent in the tar.
+    // A directory may be included only as the parent of its entries in the tar file.
     let mut named = BTreeSet::new();
     for path in &changed {
         named.extend(path.ancestors().filter(|path| !path.as_os_str().is_empty()));
@@ -32,7 +32,7 @@ pub fn write_difference(lower: Option<&Path>, upper: &Path, output: &Path) -> Re
         .map(PathBuf::as_path)
         .filter(|path| !above.contains_key(*path))
         .collect();
-    // Removing a directory removes what is in it.
+    // Removing a directory also removes its contents.
     gone = gone
         .iter()
         .copied()
@@ -46,7 +46,7 @@ pub fn write_difference(lower: Option<&Path>, upper: &Path, output: &Path) -> Re
     for path in gone {
         let name = path
             .file_name()
-            .context("a tree without a name")?
+            .context("the tree has no name")?
             .to_string_lossy()
             .into_owned();
         layer.add_empty(&path.with_file_name(format!(".wh.{name}")))?;
@@ -54,7 +54,7 @@ pub fn write_difference(lower: Option<&Path>, upper: &Path, output: &Path) -> Re
     layer.finish()
 }
 
-/// Writes a layer that holds single files, each as an executable of root's.
+/// Writes a layer with single files, each as an executable owned by root.
 pub fn write_programs(programs: &[(&str, &Path)], output: &Path) -> Result<()> {
     let mut layer = Layer::create(output)?;
     let mut programs: Vec<(&Path, &Path)> = programs
@@ -64,7 +64,7 @@ pub fn write_programs(programs: &[(&str, &Path)], output: &Path) -> Result<()> {
     programs.sort();
     for (target, source) in programs {
         let size = fs::metadata(source)
-            .with_context(|| format!("cannot read {}", source.display()))?
+            .with_context(|| format!("failed to read {}", source.display()))?
             .len();
         let mut header = header(EntryType::Regular, 0o755, 0, 0);
         header.set_size(size);
@@ -88,7 +88,7 @@ fn list(tree: &Path) -> Result<BTreeMap<PathBuf, Entry>> {
     let mut waiting = vec![PathBuf::new()];
     while let Some(directory) = waiting.pop() {
         let real = tree.join(&directory);
-        for entry in fs::read_dir(&real).with_context(|| format!("cannot read {}", real.display()))? {
+        for entry in fs::read_dir(&real).with_context(|| format!("failed to read {}", real.display()))? {
             let entry = entry?;
             let (path, real) = (directory.join(entry.file_name()), entry.path());
             let metadata = fs::symlink_metadata(&real)?;
@@ -121,11 +121,13 @@ fn capability(path: &Path) -> Result<Option<Vec<u8>>> {
             Ok(Some(value))
         }
         Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read the attributes of {}", path.display())),
+        Err(error) => {
+            Err(error).with_context(|| format!("failed to read the attributes of {}", path.display()))
+        }
     }
 }
 
-/// Whether two entries would be the same in an image; times do not count.
+/// Whether two entries are the same in an image, ignoring times.
 fn same(old: &Entry, new: &Entry) -> bool {
     let (a, b) = (&old.metadata, &new.metadata);
     if a.mode() != b.mode() || a.uid() != b.uid() || a.gid() != b.gid() || old.capability != new.capability {
@@ -157,13 +159,13 @@ fn same_content(old: &Path, new: &Path) -> std::io::Result<bool> {
 
 struct Layer {
     tar: Builder<BufWriter<File>>,
-    /// First name of each file that has several.
+    /// The first name of each file with several hard links.
     links: HashMap<(u64, u64), PathBuf>,
 }
 
 impl Layer {
     fn create(output: &Path) -> Result<Self> {
-        let file = File::create(output).with_context(|| format!("cannot write {}", output.display()))?;
+        let file = File::create(output).with_context(|| format!("failed to write {}", output.display()))?;
         Ok(Self {
             tar: Builder::new(BufWriter::with_capacity(1 << 20, file)),
             links: HashMap::new(),
@@ -209,7 +211,7 @@ impl Layer {
                 .append_data(&mut header, path, BufReader::new(File::open(&entry.real)?))?;
         } else if kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device() {
             bail!(
-                "{} is a special file, which an image must not carry",
+                "{} is a special file, which is not allowed in an image",
                 entry.real.display()
             );
         }
@@ -298,7 +300,7 @@ mod tests {
         for name in ["a", "b"] {
             let tree = work.path().join(name);
             fs::create_dir_all(tree.join("usr/bin")).unwrap();
-            // The order of making must not matter.
+            // The creation order must not matter.
             let mut files = ["x", "y", "z"];
             if name == "b" {
                 files.reverse();

@@ -1,8 +1,8 @@
 //! Container images and root file systems, built from locked Debian packages without a container engine.
 //!
-//! `images/<name>/` holds what an image is: `packages` (wanted), `lock` (exact files), `files/` and `settle.sh` (what is
-//! ours in it) and the `Containerfile`, whose last stage says what it runs. A tree is a root file system; an image is
-//! a stack of layers, each the difference between two trees, with our programs on top.
+//! `images/<name>/` defines an image: `packages` (package names), `lock` (exact files), `files/` and `settle.sh` (our
+//! additions) and the `Containerfile`, whose last stage defines the process. A tree is a root file system. An image is a
+//! stack of layers, each the difference between two trees, with our programs on top.
 
 mod apt;
 pub mod bill;
@@ -29,23 +29,23 @@ use packages::{Lock, Wanted};
 pub use apt::sha256;
 pub use program::{coredns, of_program};
 
-/// Debian packages that building images needs on this machine.
+/// Debian packages required on this machine to build images.
 pub const PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap"];
 
-/// Where the names of our images begin: what the charts ask for by default, and nobody's registry. A node that lacks an image
-/// looks for it on itself and nowhere else.
+/// The prefix of our image names, which is the default in the charts and does not point to a registry. A node without an image
+/// looks for it only on itself.
 pub const REGISTRY: &str = "localhost/keelson";
 
-/// The image that holds a pod's namespaces.
+/// The pause image, which holds the namespaces of a pod.
 pub const PAUSE: &str = "localhost/keelson/pause:dev";
 
 /// Cluster DNS.
 pub const COREDNS: &str = "localhost/keelson/coredns:dev";
 
-/// The Slurm version of the images, which is their tag.
+/// The Slurm version of the images, which is also their tag.
 pub const SLURM: &str = "26.05";
 
-/// Every image that is made of this checkout.
+/// All images built from this checkout.
 pub const OURS: &[&str] = &[
     "pause",
     "slurm-operator",
@@ -58,16 +58,16 @@ pub const OURS: &[&str] = &[
     "slapd",
 ];
 
-/// Change this when the way of building changes in a way that no input shows.
+/// Change this when the build process changes in a way that does not affect its inputs.
 const RECIPE: &str = "image-1";
 
-/// How many image archives stay in the cache: a few checkouts, each with and without optimisation.
+/// The number of image archives in the cache: a few checkouts, each with and without optimizations.
 const ARCHIVES_KEPT: usize = 8;
 
-/// The programs of this checkout that go into images.
+/// The programs of this checkout that are included in images.
 #[derive(Debug, Clone)]
 pub struct OurPrograms {
-    /// The first process of the Slurm images, linked static.
+    /// The init process of the Slurm images, linked statically.
     pub init: PathBuf,
     /// The operator.
     pub keelson: PathBuf,
@@ -81,7 +81,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// The files to load. Images that were built together lie in one file, with the layers that they share in it once.
+    /// The archives to load. Images that were built together are in one archive, with shared layers included once.
     pub fn archives(&self) -> Vec<PathBuf> {
         let mut archives: Vec<PathBuf> = self.all.iter().map(|image| image.archive.clone()).collect();
         archives.dedup();
@@ -92,33 +92,33 @@ impl Images {
 /// One image.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// Its whole name, with the tag.
+    /// The full name, with the tag.
     pub name: String,
     /// `sha256:…` of its manifest.
     pub digest: String,
-    /// The OCI layout, as a tar file, that holds it.
+    /// The tar file with the OCI layout that contains the image.
     pub archive: PathBuf,
 }
 
-/// The whole name of one of our images.
+/// The full name of one of our images.
 pub fn name(short: &str) -> String {
     let tag = match short {
         "slurmctld" | "slurmd" | "slurmdbd" | "slurmrestd" | "login" => SLURM,
-        // What the charts ask for.
+        // The default tag in the charts.
         "slurm-operator" => env!("CARGO_PKG_VERSION"),
-        // What examples/mariadb.yaml asks for: the server's release.
+        // The tag in examples/mariadb.yaml, which is the release of the server.
         "mariadb" => "11.8",
         _ => "dev",
     };
     format!("{REGISTRY}/{short}:{tag}")
 }
 
-/// The name of an image with the programs of the project's previous release in it, from which upgrades are tested.
+/// The name of an image with the programs of the previous release, from which upgrades are tested.
 pub fn previous_name(short: &str) -> String {
     format!("{REGISTRY}/{short}:previous")
 }
 
-/// Builds every image of the recipes in `recipes` (a checkout's `images` directory).
+/// Builds all images in `recipes` (the `images` directory of a checkout).
 pub fn build_all(
     cache: &Cache,
     progress: &Progress,
@@ -128,7 +128,7 @@ pub fn build_all(
     build(cache, progress, recipes, programs, OURS, name)
 }
 
-/// Builds the images of these short names into one archive, each under the name that `name` gives it.
+/// Builds the images with these short names into one archive. `name` returns the full name of each image.
 pub fn build(
     cache: &Cache,
     progress: &Progress,
@@ -153,7 +153,7 @@ pub fn build(
     })
 }
 
-/// The bill of materials of one of our images. `crates` are those of each program of ours.
+/// The bill of materials of one of our images. `crates` contains the crates of each of our programs.
 pub fn bill_of_materials(
     recipes: &Path,
     short: &str,
@@ -170,7 +170,7 @@ pub fn bill_of_materials(
             linked.extend(crates.iter().cloned());
         } else {
             bail!(
-                "image {short} has the program {}, whose crates are not known",
+                "image {short} contains the program {}, whose crates are unknown",
                 copy.from
             );
         }
@@ -180,7 +180,7 @@ pub fn bill_of_materials(
     Ok(bill::of_image(&name(short), digest, &packages, &linked))
 }
 
-/// The root file system of the testbed's nodes.
+/// The root file system of the testbed nodes.
 pub fn node_root(cache: &Cache, progress: &Progress, recipes: &Path) -> Result<PathBuf> {
     Workshop {
         cache,
@@ -190,7 +190,7 @@ pub fn node_root(cache: &Cache, progress: &Progress, recipes: &Path) -> Result<P
     .tree("node")
 }
 
-/// A root file system with every daemon of a Slurm version (`26.05`, `24.11`) and a database server.
+/// A root file system with all daemons of a Slurm version (`26.05`, `24.11`) and a database server.
 pub fn slurm_root(cache: &Cache, progress: &Progress, recipes: &Path, version: &str) -> Result<PathBuf> {
     Workshop {
         cache,
@@ -200,7 +200,17 @@ pub fn slurm_root(cache: &Cache, progress: &Progress, recipes: &Path, version: &
     .tree(&format!("slurm-{version}"))
 }
 
-/// Takes the newest packages of every list into its lock.
+/// The root file system of one of our images, without our programs.
+pub fn root(cache: &Cache, progress: &Progress, recipes: &Path, short: &str) -> Result<PathBuf> {
+    Workshop {
+        cache,
+        progress,
+        recipes,
+    }
+    .tree(short)
+}
+
+/// Updates all locks to the latest packages.
 pub fn update_locks(cache: &Cache, progress: &Progress, recipes: &Path) -> Result<()> {
     Workshop {
         cache,
@@ -210,7 +220,7 @@ pub fn update_locks(cache: &Cache, progress: &Progress, recipes: &Path) -> Resul
     .update_locks()
 }
 
-/// What the steps of building share.
+/// The shared state of the build steps.
 #[derive(Debug, Clone, Copy)]
 struct Workshop<'a> {
     cache: &'a Cache,
@@ -219,7 +229,7 @@ struct Workshop<'a> {
 }
 
 impl Workshop<'_> {
-    /// The root file system that an image's packages make, without our programs.
+    /// The root file system with the packages of an image, without our programs.
     fn tree(&self, name: &str) -> Result<PathBuf> {
         let entry = self.cache.get_or_build("trees", &self.tree_key(name)?, |place| {
             let lock = Lock::read(self.recipes, name)?;
@@ -257,7 +267,7 @@ impl Workshop<'_> {
             self.progress
                 .step(&title, |_| oci::write_archive(images, &place.join("images.tar")))
         })?;
-        // One for each version of the operator that was ever tried here would fill the disk.
+        // Keeping an archive for every tested version of the operator would fill the disk.
         self.cache.keep_newest("archives", ARCHIVES_KEPT)?;
         let archive = entry.join("images.tar");
         let described = |image: &oci::Image| Image {
@@ -268,12 +278,12 @@ impl Workshop<'_> {
         Ok(images.iter().map(described).collect())
     }
 
-    /// Takes the newest packages of every list into its lock.
+    /// Updates all locks to the latest packages.
     fn update_locks(&self) -> Result<()> {
         let mut releases: BTreeMap<(String, Option<String>), apt::Release> = BTreeMap::new();
         let mut names: Vec<String> = Vec::new();
-        for entry in
-            fs::read_dir(self.recipes).with_context(|| format!("cannot read {}", self.recipes.display()))?
+        for entry in fs::read_dir(self.recipes)
+            .with_context(|| format!("failed to read {}", self.recipes.display()))?
         {
             let entry = entry?;
             if entry.path().join("packages").exists() {
@@ -283,17 +293,19 @@ impl Workshop<'_> {
         names.sort();
         for name in names {
             let wanted = Wanted::read(self.recipes, &name)?;
-            self.progress.step(&format!("newest packages for {name}"), |_| {
+            self.progress.step(&format!("latest packages for {name}"), |_| {
                 let which = (wanted.suite.clone(), wanted.also.clone());
                 if !releases.contains_key(&which) {
                     let release =
                         apt::Release::open(&wanted.suite, wanted.also.as_deref(), &self.log("lock"))?;
                     releases.insert(which.clone(), release);
                 }
-                let release = releases.get(&which).context("a release just opened is missing")?;
+                let release = releases
+                    .get(&which)
+                    .context("a release that was just opened is missing")?;
                 let path = self.recipes.join(&name).join("lock");
                 fs::write(&path, release.resolve(&wanted)?.text())
-                    .with_context(|| format!("cannot write {}", path.display()))
+                    .with_context(|| format!("failed to write {}", path.display()))
             })?;
         }
         Ok(())
@@ -319,7 +331,7 @@ impl Workshop<'_> {
             } else {
                 let Some(program) = programs.get(copy.from.as_str()) else {
                     bail!(
-                        "image {short} needs the program {}, which was not built",
+                        "image {short} requires the program {}, which was not built",
                         copy.from
                     );
                 };
@@ -332,7 +344,7 @@ impl Workshop<'_> {
         oci::Image::assemble(name, stage, layers)
     }
 
-    /// A tree as layers: those of the tree that it includes, and what it adds.
+    /// The layers of a tree: those of the tree that it includes, and its own layer.
     fn tree_layers(&self, name: &str) -> Result<Vec<Blob>> {
         let parent = Wanted::read(self.recipes, name)?.parent;
         let mut layers = Vec::new();
@@ -369,7 +381,7 @@ impl Workshop<'_> {
         })
     }
 
-    /// The hash of everything that a tree is made of.
+    /// The hash of all inputs of a tree.
     fn tree_key(&self, name: &str) -> Result<String> {
         let mut key = Key::new(RECIPE).text(name).file(&self.recipes.join("tree.sh"))?;
         let mut files = vec![self.recipes.join(name).join("lock")];

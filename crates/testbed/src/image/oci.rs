@@ -1,4 +1,4 @@
-//! The OCI image format: configuration, manifest, index, and an archive that holds any number of images.
+//! The OCI image format: configuration, manifest, index, and an archive with any number of images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -13,9 +13,9 @@ use tar::{Builder, Header};
 use super::containerfile::Stage;
 use crate::cache::hex;
 
-/// Fixed, so that the same inputs give the same digest.
+/// Fixed, so that the same inputs produce the same digest.
 const CREATED: &str = "1970-01-01T00:00:00Z";
-/// Programs and packages are those of the machine that builds.
+/// Programs and packages have the architecture of the build machine.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
     "arm64"
 } else {
@@ -23,7 +23,7 @@ const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
 };
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A layer's tar file and its hash.
+/// The tar file of a layer and its hash.
 #[derive(Debug, Clone)]
 pub struct Blob {
     /// The file.
@@ -35,7 +35,7 @@ pub struct Blob {
 /// An image before it is written into an archive.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// Its whole name, with the tag.
+    /// The full name, with the tag.
     pub name: String,
     /// `sha256:…` of the manifest.
     pub digest: String,
@@ -45,13 +45,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// Puts an image together.
+    /// Assembles an image.
     pub fn assemble(name: &str, stage: &Stage, layers: Vec<Blob>) -> Result<Self> {
         let config = serde_json::to_vec(&config(stage, &layers))?;
         let mut described = Vec::new();
         for layer in &layers {
             let size = fs::metadata(&layer.file)
-                .with_context(|| format!("cannot read {}", layer.file.display()))?
+                .with_context(|| format!("failed to read {}", layer.file.display()))?
                 .len();
             described.push(json!({
                 "mediaType": "application/vnd.oci.image.layer.v1.tar",
@@ -125,9 +125,9 @@ fn config(stage: &Stage, layers: &[Blob]) -> Value {
     })
 }
 
-/// Writes an OCI layout archive; a layer that several images use is in it once.
+/// Writes an OCI layout archive. A layer shared by several images is included once.
 pub fn write_archive(images: &[Image], output: &Path) -> Result<()> {
-    let file = File::create(output).with_context(|| format!("cannot write {}", output.display()))?;
+    let file = File::create(output).with_context(|| format!("failed to write {}", output.display()))?;
     let mut archive = Builder::new(BufWriter::with_capacity(1 << 20, file));
     let mut manifests = Vec::new();
     let mut small: BTreeMap<String, &[u8]> = BTreeMap::new();
@@ -175,7 +175,7 @@ pub fn write_archive(images: &[Image], output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many different layers the images have between them.
+/// The number of distinct layers in the images.
 pub fn distinct_layers(images: &[Image]) -> usize {
     images
         .iter()

@@ -1,4 +1,4 @@
-//! What an image's tree is made of: its list of wanted packages, and the lock that says exactly which files these are.
+//! The packages of a tree: the list of package names, and the lock with the exact files.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,26 +6,26 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The packages that a person wrote into `images/<name>/packages`, with those of the lists that it includes.
+/// The packages listed in `images/<name>/packages`, including those of included lists.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Debian's name of the release.
+    /// The Debian code name of the release.
     pub suite: String,
-    /// Another release, for packages that the first does not have.
+    /// Another release, for packages that the first does not contain.
     pub also: Option<String>,
-    /// Whether Debian's essential packages are in the tree; without them the list is taken as it is.
+    /// Whether the tree includes the essential packages of Debian; otherwise the list is used unchanged.
     pub essential: bool,
     /// Package names.
     pub names: Vec<String>,
-    /// The list that this one includes: its tree is the lower layer.
+    /// The list that this one includes. Its tree is the lower layer.
     pub parent: Option<String>,
 }
 
 impl Wanted {
-    /// Reads an image's list.
+    /// Reads the list of an image.
     pub fn read(images: &Path, name: &str) -> Result<Self> {
         let path = images.join(name).join("packages");
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
         let mut wanted = Self::default();
         for line in text
             .lines()
@@ -51,15 +51,15 @@ impl Wanted {
                 }
                 ["essential"] => wanted.essential = true,
                 [package] => wanted.names.push(package.to_owned()),
-                _ => bail!("{}: cannot understand `{line}`", path.display()),
+                _ => bail!("{}: cannot parse `{line}`", path.display()),
             }
         }
-        ensure!(!wanted.suite.is_empty(), "{}: names no suite", path.display());
+        ensure!(!wanted.suite.is_empty(), "{}: no suite specified", path.display());
         Ok(wanted)
     }
 }
 
-/// One file of Debian's archive.
+/// One file of the Debian archive.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Package {
     /// Package name.
@@ -72,12 +72,12 @@ pub struct Package {
     pub size: u64,
     /// Hash of the file.
     pub sha256: String,
-    /// Where it lies, relative to a mirror's root.
+    /// The path, relative to the root of a mirror.
     pub path: String,
 }
 
 impl Package {
-    /// The file's own name.
+    /// The file name.
     pub fn file(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
@@ -86,7 +86,7 @@ impl Package {
 /// The exact packages of one tree.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Debian's name of the release.
+    /// The Debian code name of the release.
     pub suite: String,
     /// Sorted by name.
     pub packages: Vec<Package>,
@@ -98,11 +98,11 @@ impl Lock {
         let path = images.join(name).join("lock");
         let text = fs::read_to_string(&path).with_context(|| {
             format!(
-                "cannot read {}: make it with `cargo xtask images --update-lock`",
+                "failed to read {}: create it with `cargo xtask images --update-lock`",
                 path.display()
             )
         })?;
-        Self::parse(&text).with_context(|| format!("cannot use {}", path.display()))
+        Self::parse(&text).with_context(|| format!("invalid file {}", path.display()))
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -115,24 +115,24 @@ impl Lock {
             }
             let words: Vec<&str> = line.split_whitespace().collect();
             let [name, version, architecture, size, sha256, path] = *words else {
-                bail!("unreadable line: {line}")
+                bail!("invalid line: {line}")
             };
             packages.push(Package {
                 name: name.to_owned(),
                 version: version.to_owned(),
                 architecture: architecture.to_owned(),
-                size: size.parse().with_context(|| format!("unreadable size: {line}"))?,
+                size: size.parse().with_context(|| format!("invalid size: {line}"))?,
                 sha256: sha256.to_owned(),
                 path: path.to_owned(),
             });
         }
         Ok(Self {
-            suite: suite.context("names no suite")?,
+            suite: suite.context("no suite specified")?,
             packages,
         })
     }
 
-    /// The lock as a file.
+    /// The contents of the lock file.
     pub fn text(&self) -> String {
         let mut text = format!(
             "# suite {}\n# Written by `cargo xtask images --update-lock`: name version architecture size sha256 path\n",
@@ -192,7 +192,7 @@ mod tests {
             Wanted::read(images.path(), "a")
                 .unwrap_err()
                 .to_string()
-                .contains("names no suite")
+                .contains("no suite specified")
         );
         write(images.path(), "b", "suite forky\nprocps vim\n");
         assert!(

@@ -1,4 +1,4 @@
-//! Images that hold one program and nothing else.
+//! Images that contain a single program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::{COREDNS, Image, Workshop, oci};
 use crate::cache::Cache;
 use crate::progress::Progress;
 
-/// Charts forbid root.
+/// The charts do not allow root.
 const NOBODY: &str = "65532:65532";
 
 /// The image of a `CoreDNS` program.
@@ -26,10 +26,10 @@ pub fn coredns(cache: &Cache, program: &Path) -> Result<Image> {
     workshop
         .archive(&[image])?
         .pop()
-        .context("an archive of one image is empty")
+        .context("the archive of one image is empty")
 }
 
-/// Images of one program, each called with its own first argument: pairs of a name and that argument.
+/// Images of one program, each with a different first argument: pairs of a name and that argument.
 pub fn of_program(cache: &Cache, program: &Path, images: &[(String, &str)]) -> Result<PathBuf> {
     let workshop = Workshop {
         cache,
@@ -52,5 +52,5 @@ pub fn of_program(cache: &Cache, program: &Path, images: &[(String, &str)]) -> R
     };
     let images: Vec<oci::Image> = images.iter().map(assemble).collect::<Result<_>>()?;
     let image = workshop.archive(&images)?.pop();
-    Ok(image.context("an archive without images")?.archive)
+    Ok(image.context("the archive contains no images")?.archive)
 }

@@ -1,4 +1,4 @@
-//! The control plane's namespaces: the bridge that nodes hang on, etcd and the Kubernetes programs.
+//! The namespaces of the control plane: the bridge for the nodes, etcd and the Kubernetes programs.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub fn run(layout: &Layout, spec: &Spec) -> Result<()> {
     let mut supervisor = Supervisor::default();
     supervisor.start(etcd(layout, spec))?;
     supervisor.start(apiserver(layout, spec)?)?;
-    // These end at once when the API server has no bootstrap roles yet.
+    // These exit immediately if the API server has no bootstrap roles yet.
     wait_until_ready(layout, spec);
     supervisor.start(controller_manager(layout, spec))?;
     supervisor.start(scheduler(layout, spec))?;
@@ -42,14 +42,14 @@ pub fn run(layout: &Layout, spec: &Spec) -> Result<()> {
     supervisor.run()
 }
 
-/// The bridge has no way out of this namespace: a packet for anywhere else has no route.
+/// The bridge has no connection outside of this namespace: there is no route to other destinations.
 fn network() -> Result<()> {
     ip("link set lo up")?;
     ip("link add br0 type bridge")?;
     ip(&format!("addr add {API_ADDRESS}/24 dev br0"))?;
     ip("link set br0 up")?;
     sysctl("net.ipv4.ip_forward", "1")?;
-    // Nodes send pods' packets by way of this bridge on purpose.
+    // Nodes intentionally send pod traffic through this bridge.
     sysctl("net.ipv4.conf.all.send_redirects", "0")?;
     sysctl("net.ipv4.conf.br0.send_redirects", "0")?;
     for node in (1..=NODES_MAX).map(Node) {
@@ -67,15 +67,15 @@ fn etcd(layout: &Layout, spec: &Spec) -> Service {
             "--listen-peer-urls=http://127.0.0.1:2380",
             "--initial-advertise-peer-urls=http://127.0.0.1:2380",
             "--initial-cluster=etcd=http://127.0.0.1:2380",
-            // The cluster lives as long as the machine at most; waiting for the disk would only slow it down.
+            // The cluster does not survive the machine, so waiting for the disk would only slow it down.
             "--unsafe-no-fsync",
             "--log-level=warn",
         ])
         .arg(format!("--data-dir={}", layout.etcd().display()))
 }
 
-/// Writes are logged with who, what and when: tests count them. Reads are logged where they tell about permissions: those
-/// of service accounts that are not Kubernetes' own.
+/// All writes are logged with user, object and time, because tests count them. Reads are logged only for service accounts that do
+/// not belong to Kubernetes, to check permissions.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
  "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
            {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
@@ -122,9 +122,9 @@ fn apiserver(layout: &Layout, spec: &Spec) -> Result<Service> {
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-username-headers=X-Remote-User",
-        // The control plane has routes to pods but no kube-proxy: webhooks are dialled at pod addresses.
+        // The control plane has routes to pods but no kube-proxy, so webhooks are called at pod addresses.
         "--enable-aggregator-routing=true",
-        // Tests and benchmarks read on from where they began: rotation would take that place away.
+        // Tests and benchmarks continue reading from an offset, which rotation would invalidate.
         "--audit-log-maxsize=500",
         "--audit-log-maxbackup=1",
     ]))
@@ -154,7 +154,7 @@ fn with_kubeconfigs(service: Service, kubeconfig: &Path) -> Service {
         format!("--authorization-kubeconfig={kubeconfig}"),
         "--leader-elect=false".to_owned(),
         "--bind-address=127.0.0.1".to_owned(),
-        // The defaults of 20 and 50 requests a second would be what a scale test measures.
+        // With the defaults of 20 and 50 requests per second, scale tests would measure these limits.
         "--kube-api-qps=300".to_owned(),
         "--kube-api-burst=600".to_owned(),
     ])

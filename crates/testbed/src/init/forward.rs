@@ -1,4 +1,4 @@
-//! Carries connections from this machine's loopback to the API server in the cluster's network.
+//! Forwards connections from the loopback interface of this machine to the API server in the cluster network.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,13 +7,13 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-/// Serves the listener that was handed in as standard input.
+/// Serves the listener that was passed as standard input.
 pub fn serve_stdin(target: SocketAddr) -> Result<()> {
     let listener = TcpListener::from(
         io::stdin()
             .as_fd()
             .try_clone_to_owned()
-            .context("no listener was handed in as standard input")?,
+            .context("no listener was passed as standard input")?,
     );
     thread::Builder::new().name("forward".into()).spawn(move || {
         for client in listener.incoming().flatten() {

@@ -1,4 +1,4 @@
-//! What runs inside a cluster's namespaces: `testbed-init <cluster directory> <role>`.
+//! The processes in the namespaces of a cluster: `testbed-init <cluster directory> <role>`.
 
 mod control_plane;
 mod forward;
@@ -15,13 +15,15 @@ use crate::command;
 use crate::layout::{Layout, Node};
 use crate::namespaces::CONTROL_PLANE;
 
-/// The role of the process that makes volumes for claims.
+/// The role of the process that creates volumes for claims.
 const PROVISIONER: &str = "volume-provisioner";
 
 /// Runs a role until it is killed.
 pub fn run(directory: &Path, role: &str) -> Result<()> {
     let layout = Layout::at(directory)?;
-    let spec = layout.spec()?.context("there is no cluster here")?;
+    let spec = layout
+        .spec()?
+        .context("the directory does not contain a cluster")?;
     match role {
         CONTROL_PLANE => control_plane::run(&layout, &spec),
         PROVISIONER => provisioner::run(&layout),
@@ -33,7 +35,7 @@ pub fn run(directory: &Path, role: &str) -> Result<()> {
     }
 }
 
-/// Runs `ip` with the given words.
+/// Runs `ip` with the given arguments.
 fn ip(words: &str) -> Result<()> {
     command::output(Command::new("ip").args(words.split_whitespace())).map(drop)
 }
@@ -41,5 +43,5 @@ fn ip(words: &str) -> Result<()> {
 /// Sets a value under `/proc/sys`.
 fn sysctl(name: &str, value: &str) -> Result<()> {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
-    std::fs::write(&path, value).with_context(|| format!("cannot set {name}"))
+    std::fs::write(&path, value).with_context(|| format!("failed to set {name}"))
 }

@@ -1,4 +1,4 @@
-//! A worker node's namespaces: a root file system of its own with containerd, kubelet and kube-proxy.
+//! The namespaces of a worker node: its own root file system with containerd, kubelet and kube-proxy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::command;
 use crate::host::{Cgroups, Host};
 use crate::layout::{API_ADDRESS, DNS_SERVICE, Layout, Node, Spec, VOLUMES};
 
-/// Where the node sees the Kubernetes programs, its certificates and its logs.
+/// The paths of the Kubernetes programs, the certificates and the logs on the node.
 const PROGRAMS: &str = "/opt/keelson/bin";
 const PKI: &str = "/opt/keelson/pki";
 const LOGS: &str = "/var/log/keelson";
@@ -56,8 +56,8 @@ pub fn run(layout: &Layout, spec: &Spec, node: Node) -> Result<()> {
     supervisor.run()
 }
 
-/// What the kubelet wants of the kernel, machine-wide. It writes these unless they already read so: it is shown files
-/// that do, and this machine's own settings stay as they are.
+/// The machine-wide kernel settings that the kubelet requires. It writes them unless they already have these values. The node gets
+/// files with these values, so that the settings of this machine do not change.
 const KERNEL_TUNABLES: &[(&str, &str)] = &[
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -101,7 +101,7 @@ fn mount_root(layout: &Layout, spec: &Spec, name: &str) -> Result<PathBuf> {
     mount_bind_recursive("/sys/fs/cgroup", root.join("sys/fs/cgroup")).context("binding cgroups")?;
     mount_bind_recursive("/dev", root.join("dev")).context("binding /dev")?;
     for (from, to) in [
-        // overlayfs cannot be the upper layer of another overlayfs: these have to be plain directories.
+        // overlayfs cannot be the upper layer of another overlayfs, so these must be plain directories.
         (directory.join("containerd"), "/var/lib/containerd"),
         (directory.join("kubelet"), "/var/lib/kubelet"),
         (layout.volumes(), VOLUMES),
@@ -130,7 +130,7 @@ fn write_files(root: &Path, layout: &Layout, host: Host, node: Node) -> Result<(
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
-        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
+        fs::write(&path, content).with_context(|| format!("failed to write {}", path.display()))
     };
     write("/etc/resolv.conf", String::new())?;
     write("/etc/hostname", format!("{name}\n"))?;
@@ -152,7 +152,7 @@ fn write_files(root: &Path, layout: &Layout, host: Host, node: Node) -> Result<(
 }
 
 fn containerd_config(host: Host) -> String {
-    // Without CAP_SYS_RESOURCE no score can be lowered, and no sandbox would start.
+    // Without CAP_SYS_RESOURCE, no OOM score can be lowered, and no sandbox would start.
     let restrict = !host.may_raise_limits;
     format!(
         r#"version = 3
@@ -178,7 +178,7 @@ state = "/run/containerd"
     )
 }
 
-/// `ptp` routes all traffic, so it needs no bridge filtering; leases lie in /run, as pods end with the node.
+/// `ptp` routes all traffic, so it requires no bridge filtering. Leases are in /run, because pods end with the node.
 fn cni_config(node: Node) -> String {
     serde_json::json!({
         "cniVersion": "1.0.0",
@@ -211,11 +211,11 @@ fn kubelet_config(layout: &Layout, host: Host, name: &str) -> String {
         "clusterDNS": [DNS_SERVICE],
         "clusterDomain": "cluster.local",
         "failSwapOn": false,
-        // How often it comes round to a pod whose files have changed, where nobody tells it of the change: sooner than by
-        // default, since tests wait for it.
+        // The interval at which the kubelet refreshes changed pod files without a notification. It is shorter than the
+        // default, because tests wait for it.
         "syncFrequency": "20s",
         "maxPods": 200,
-        // The disk belongs to the machine, not to the node: its fill level says nothing about the cluster.
+        // The disk belongs to the machine and not to the node, so its usage says nothing about the cluster.
         "evictionHard": {"memory.available": "200Mi", "nodefs.available": "1Gi", "imagefs.available": "1Gi"},
         "imageMinimumGCAge": "24h",
         "imageGCHighThresholdPercent": 100,
@@ -247,12 +247,12 @@ fn kube_proxy_config(name: &str) -> String {
     .to_string()
 }
 
-/// `eth0` is the end of a veth pair that the starter moves in.
+/// `eth0` is the end of a veth pair that the starting process moves into the namespace.
 fn network(node: Node) -> Result<()> {
     let begun = Instant::now();
     while ip("link show eth0").is_err() {
         if begun.elapsed() > Duration::from_secs(30) {
-            bail!("no network interface arrived within 30 s");
+            bail!("the network interface did not appear within 30 s");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -268,8 +268,8 @@ fn enter(root: &Path) -> Result<()> {
     fs::create_dir_all(".old")?;
     rustix::process::pivot_root(".", ".old").context("entering the node's root")?;
     std::env::set_current_dir("/")?;
-    unmount("/.old", UnmountFlags::DETACH).context("letting go of the machine's root")?;
-    // Volumes mounted by the kubelet have to reach containers.
+    unmount("/.old", UnmountFlags::DETACH).context("unmounting the root of the machine")?;
+    // Volumes mounted by the kubelet must be visible in containers.
     mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC).context("sharing mounts")
 }
 
@@ -277,7 +277,7 @@ fn wait_for_containerd() -> Result<()> {
     let begun = Instant::now();
     while !command::succeeds(Command::new("ctr").arg("version")) {
         if begun.elapsed() > Duration::from_mins(1) {
-            bail!("containerd does not answer after 60 s");
+            bail!("containerd did not respond within 60 s");
         }
         std::thread::sleep(Duration::from_millis(100));
     }

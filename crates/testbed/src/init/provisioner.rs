@@ -1,7 +1,7 @@
-//! Makes a directory for every claim of our storage classes, and takes it away when the claim is gone.
+//! Creates a directory for every claim of our storage classes, and removes it after the claim is deleted.
 //!
-//! The directory is shared by all nodes, so both `ReadWriteOnce` and `ReadWriteMany` hold. Volumes are `local` ones, not
-//! hostPath: the kubelet gives those to a pod's `fsGroup`, as any storage driver would.
+//! All nodes share the directory, so both `ReadWriteOnce` and `ReadWriteMany` work. Volumes have the type `local`, not
+//! hostPath: like with a storage driver, the kubelet applies the `fsGroup` of a pod to them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -48,7 +48,7 @@ async fn serve(layout: &Layout) -> Result<()> {
         .applied_objects()
         .boxed();
     loop {
-        // Errors of a watch are retried by the watch itself; errors of our own work by ending and being started again.
+        // The watch retries its own errors. On other errors, the process exits and is restarted.
         tokio::select! {
             claim = made.try_next() => match claim {
                 Ok(Some(claim)) => provide(&volumes, layout, &claim).await?,
@@ -72,17 +72,17 @@ async fn provide(
     };
     let place = directory(layout, &volume.name_any());
     fs::create_dir_all(&place)?;
-    // As a fresh file system has it: homes are of use only if everybody may pass. The kubelet opens it to a pod's fsGroup.
+    // The mode of a new file system: home directories require search permission for all users. The kubelet applies the fsGroup of a pod.
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755))?;
     match volumes.create(&PostParams::default(), &volume).await {
-        Ok(_) => println!("made {} for {}", volume.name_any(), claim.name_any()),
+        Ok(_) => println!("created {} for {}", volume.name_any(), claim.name_any()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         Err(error) => return Err(error).context("creating a volume"),
     }
     Ok(())
 }
 
-/// The volume that a claim waits for, if it waits for one of ours.
+/// The volume for a pending claim of our storage classes.
 fn volume_for(claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     let spec = claim.spec.as_ref()?;
     if claim.annotations().get(CLAIM_PROVISIONER).map(String::as_str) != Some(OURS)
@@ -127,7 +127,7 @@ fn volume_for(claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     })
 }
 
-/// A local volume has to say where it is: here, on every node.
+/// A local volume requires a node affinity; this one matches all nodes.
 fn any_node() -> NodeSelector {
     let has_name = NodeSelectorRequirement {
         key: "kubernetes.io/hostname".into(),

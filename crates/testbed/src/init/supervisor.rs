@@ -1,4 +1,4 @@
-//! Keeps a namespace's programs running, and reaps what they leave behind.
+//! Keeps the programs of a namespace running, and reaps orphaned processes.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{WaitOptions, wait};
 
-/// A program that is started again whenever it ends.
+/// A program that is restarted when it exits.
 #[derive(Debug, Clone)]
 pub struct Service {
     pub name: String,
@@ -44,20 +44,20 @@ impl Service {
             .create(true)
             .append(true)
             .open(&self.log)
-            .with_context(|| format!("cannot write {}", self.log.display()))?;
+            .with_context(|| format!("failed to write {}", self.log.display()))?;
         let child = Command::new(&self.program)
             .args(&self.args)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .with_context(|| format!("cannot start {}", self.program.display()))?;
+            .with_context(|| format!("failed to start {}", self.program.display()))?;
         i32::try_from(child.id()).context("process id out of range")
     }
 }
 
-/// The programs of this namespace. It is single-threaded on purpose: the first process of a namespace inherits
-/// orphans, so one loop waits for any child, and only that loop starts services.
+/// The programs of this namespace. It is intentionally single-threaded: the first process of a namespace inherits
+/// orphans, so one loop waits for all children, and only that loop starts services.
 #[derive(Debug, Default)]
 pub struct Supervisor {
     running: HashMap<i32, Service>,
@@ -69,7 +69,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Restarts what ends, for ever.
+    /// Restarts programs that exit, indefinitely.
     pub fn run(mut self) -> Result<()> {
         loop {
             let Some((pid, status)) = wait(WaitOptions::empty()).context("waiting for children")? else {
@@ -78,8 +78,8 @@ impl Supervisor {
             let Some(service) = self.running.remove(&pid.as_raw_nonzero().get()) else {
                 continue;
             };
-            eprintln!("{} ended ({status:?}); starting it again", service.name);
-            // A program that ends at once must not spin.
+            eprintln!("{} exited ({status:?}); restarting it", service.name);
+            // Do not restart a failing program in a busy loop.
             std::thread::sleep(Duration::from_secs(1));
             self.start(service)?;
         }

@@ -26,7 +26,7 @@ impl Slurm {
         Ok(())
     }
 
-    /// Starts slurmctld in the foreground, and waits until it answers.
+    /// Starts slurmctld in the foreground and waits until it responds.
     pub fn start_slurmctld(&mut self) -> Result<()> {
         let mut command = self.as_slurm_user("slurmctld");
         command.arg("-D");
@@ -40,7 +40,7 @@ impl Slurm {
         let path = self.path("/run/slurmctld/notify");
         let socket = UnixDatagram::bind(&path).context("notify socket")?;
         self.manager = Some(socket.try_clone()?);
-        // Taking a message closes the descriptor that came with it, which is what slurmctld waits for.
+        // Receiving a message closes the attached descriptor. slurmctld waits for this.
         std::thread::spawn(move || while socket.recv(&mut [0; 4096]).is_ok_and(|length| length > 0) {});
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
         let mut command = self.command("NOTIFY_SOCKET=/run/slurmctld/notify");
@@ -58,7 +58,7 @@ impl Slurm {
         })
     }
 
-    /// Starts slurmrestd, and waits until it answers.
+    /// Starts slurmrestd and waits until it responds.
     pub fn start_slurmrestd(&mut self) -> Result<()> {
         let mut command = self.command("SLURM_JWT=daemon");
         command.arg("SLURMRESTD_SECURITY=disable_unshare_files,disable_unshare_sysv");
@@ -70,7 +70,7 @@ impl Slurm {
             "slurmrestd",
         ]);
         let mut plugins = "slurmctld".to_owned();
-        // Without a slurmdbd in slurm.conf slurmrestd ends when it is asked for that part.
+        // Without slurmdbd in slurm.conf, slurmrestd exits on requests for that part.
         if self.daemons.iter().any(|(daemon, _)| *daemon == "slurmdbd") {
             plugins.push_str(",slurmdbd");
         }
@@ -82,7 +82,7 @@ impl Slurm {
         self.await_ready("slurmrestd", |slurm| slurm.listens(6820))
     }
 
-    /// Starts a slurmd that registers as a dynamic node, and waits until slurmctld has it.
+    /// Starts a slurmd that registers as a dynamic node and waits until slurmctld knows the node.
     pub fn start_slurmd(&mut self, conf: &str) -> Result<()> {
         let mut command = self.command("slurmd");
         command.args(["-D", "-Z", "--conf", conf]);
@@ -101,7 +101,7 @@ impl Slurm {
             "mkdir -p /run/mysqld /var/lib/mysql && mariadb-install-db --user=root --datadir=/var/lib/mysql \
              --skip-test-db --auth-root-authentication-method=normal >/dev/null",
         ])
-        .context("the root file system needs MariaDB for the accounting tests")?;
+        .context("the accounting tests require MariaDB in the root file system")?;
         let mut command = self.command("mariadbd");
         command.args([
             "--user=root",
@@ -117,7 +117,7 @@ impl Slurm {
         self.spawn("mariadbd", command)?;
         self.await_ready("mariadbd", |slurm| slurm.listens(3306))?;
         let password = password.replace('\\', "\\\\").replace('\'', "\\'");
-        // slurmdbd would make the database itself, but with libmariadb 3.4.10 it ends after having done so.
+        // slurmdbd can create the database itself, but with libmariadb 3.4.10 it exits afterwards.
         let grant = format!(
             "CREATE DATABASE slurm_acct_db; CREATE USER 'slurm'@'%' IDENTIFIED BY '{password}'; GRANT ALL ON *.* TO 'slurm'@'%'; \
              DELETE FROM mysql.global_priv WHERE User=''; FLUSH PRIVILEGES;"
@@ -158,12 +158,12 @@ impl Slurm {
                 return Ok(());
             }
             let gone = match self.daemons.iter_mut().find(|(daemon, _)| *daemon == name) {
-                // A managed slurmctld leaves its first process behind when it is reconfigured, never before.
+                // A managed slurmctld exits its first process on a reconfiguration, never earlier.
                 Some((_, child)) => child.try_wait()?,
                 None => None,
             };
             if let Some(status) = gone {
-                bail!("{name} ended with {status}:\n{}", self.log(name));
+                bail!("{name} exited with {status}:\n{}", self.log(name));
             }
             if Instant::now() > deadline {
                 bail!("{name} is not ready after {START_TIMEOUT:?}:\n{}", self.log(name));
@@ -172,10 +172,10 @@ impl Slurm {
         }
     }
 
-    /// Stops a daemon with SIGTERM and waits until it is gone.
+    /// Stops a daemon with SIGTERM and waits until it has exited.
     pub fn stop(&mut self, name: &str) -> Result<()> {
         let Some(at) = self.daemons.iter().position(|(daemon, _)| *daemon == name) else {
-            bail!("{name} does not run");
+            bail!("{name} is not running");
         };
         let (_, mut child) = self.daemons.remove(at);
         Self::signal(child.id(), "TERM")?;
@@ -183,21 +183,24 @@ impl Slurm {
         Ok(())
     }
 
-    /// Holds a daemon still (`STOP`), lets it go on (`CONT`), or asks it to read its files again (`HUP`).
+    /// Suspends a daemon (`STOP`), resumes it (`CONT`), or makes it reload its files (`HUP`).
     pub fn signal_daemon(&self, name: &str, signal: &str) -> Result<()> {
         let daemon = self.daemons.iter().find(|(daemon, _)| *daemon == name);
-        let (_, child) = daemon.with_context(|| format!("{name} does not run"))?;
+        let (_, child) = daemon.with_context(|| format!("{name} is not running"))?;
         Self::signal(child.id(), signal)
     }
 
-    /// Signals the process that the entering command has become or waits for.
+    /// Signals the process that the nsenter command has become or waits for.
     fn signal(entered: u32, signal: &str) -> Result<()> {
         let children = fs::read_to_string(format!("/proc/{entered}/task/{entered}/children"))?;
-        let daemon = children.split_whitespace().next().context("the daemon is gone")?;
+        let daemon = children
+            .split_whitespace()
+            .next()
+            .context("the daemon has exited")?;
         let mut command = Command::new("kill");
         command.args(["-s", signal, daemon]);
         if signal == "CONT" {
-            // The entering command stops itself when its child is stopped.
+            // nsenter stops itself when its child is stopped.
             command.arg(entered.to_string());
         }
         let status = command.status()?;
@@ -209,7 +212,7 @@ impl Slurm {
     }
 }
 
-/// The kernel hands a signal to one thread, which stops the others when it gets to run: until then they answer.
+/// The kernel delivers a signal to one thread, which stops the others when it runs. Until then, they still respond.
 fn wait_until_stopped(process: &str) -> Result<()> {
     let is_stopped = || -> Result<bool> {
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {

@@ -1,9 +1,9 @@
-//! Real Slurm daemons for one test: slurmctld, slurmrestd, and on demand slurmdbd with its database and one slurmd,
-//! in network, mount, process and host name spaces of their own. Everything ends with the value, or with the
-//! process that holds it, however that ends.
+//! Real Slurm daemons for one test: slurmctld, slurmrestd, and optionally slurmdbd with its database and one slurmd,
+//! in their own network, mount, pid and uts namespaces. All daemons end when the value is dropped, or when the
+//! process that owns it exits for any reason.
 //!
-//! The daemons come from a root file system that holds Slurm; `KEELSON_TEST_SLURM_ROOT_2605` and
-//! `KEELSON_TEST_SLURM_ROOT_2411` say where. It is only read: every cluster writes into a layer of its own.
+//! The daemons come from a root file system that contains Slurm, at the path in `KEELSON_TEST_SLURM_ROOT_2605` or
+//! `KEELSON_TEST_SLURM_ROOT_2411`. It is read-only: every cluster writes to its own layer.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,16 +17,16 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 mod daemons;
 
-/// Where slurmrestd answers, inside the cluster's network name space.
+/// The address of slurmrestd in the network namespace of the cluster.
 pub const REST_URL: &str = "http://127.0.0.1:6820";
-/// The host name inside, which is also the name of the one real node.
+/// The host name inside, which is also the name of the only real node.
 pub const HOST: &str = "n0";
-/// An address inside that is not loopback: Slurm resolves no names where there is only loopback.
+/// An address inside that is not loopback: Slurm resolves no names if there is only a loopback interface.
 pub const ADDRESS: &str = "10.77.0.1";
-/// The cluster's name in the configuration that is used unless a test brings its own.
+/// The cluster name in the default configuration.
 pub const CLUSTER: &str = "test";
 
-/// A release of Slurm that tests run against.
+/// A Slurm release that tests run against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
     /// 24.11
@@ -36,7 +36,7 @@ pub enum Release {
 }
 
 impl Release {
-    /// The variable that names this release's root file system.
+    /// The variable with the path of the root file system for this release.
     pub fn variable(self) -> &'static str {
         match self {
             Self::V2411 => "KEELSON_TEST_SLURM_ROOT_2411",
@@ -44,39 +44,42 @@ impl Release {
         }
     }
 
-    /// The root file system, or `None` with a message where there is none. In CI that is an error: a test that
-    /// did not run must not look like one that passed.
+    /// The root file system, or `None` with a message if it does not exist. In CI this is an error, because a skipped
+    /// test must not look like a passed one.
     pub fn root(self) -> Result<Option<PathBuf>> {
         let variable = self.variable();
         match std::env::var_os(variable).map(PathBuf::from) {
-            // Debian's is a link that leads somewhere only inside.
+            // In Debian it is a link that can be resolved only inside the root file system.
             Some(root) if root.join("usr/sbin/slurmctld").symlink_metadata().is_ok() => Ok(Some(root)),
-            Some(root) => bail!("{variable} names {}, which holds no slurmctld", root.display()),
+            Some(root) => bail!(
+                "{variable} is set to {}, which does not contain slurmctld",
+                root.display()
+            ),
             None if std::env::var("CI").is_ok_and(|ci| ci == "true") => bail!("{variable} is not set"),
             None => {
-                eprintln!("not run: {variable} does not name a root file system that holds Slurm");
+                eprintln!("skipped: {variable} is not set to a root file system that contains Slurm");
                 Ok(None)
             }
         }
     }
 }
 
-/// What a cluster is made of.
+/// The specification of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
-    /// slurm.conf; a small one if `None`.
+    /// slurm.conf; a minimal one if `None`.
     pub slurm_conf: Option<String>,
-    /// More lines for the small one.
+    /// Additional lines for the minimal one.
     pub extra_conf: String,
     /// Other files in /etc/slurm.
     pub files: Vec<(String, String)>,
-    /// slurmdbd.conf; its presence starts a database and slurmdbd.
+    /// slurmdbd.conf; if set, a database and slurmdbd are started.
     pub slurmdbd_conf: Option<String>,
     /// Password of the database user `slurm`.
     pub database_password: String,
     /// `--conf` of one real slurmd that registers as a dynamic node.
     pub slurmd: Option<String>,
-    /// Starts slurmctld as a service manager would, so that a refused reconfiguration leaves it running.
+    /// Starts slurmctld like a service manager, so that it keeps running after a failed reconfiguration.
     pub managed: bool,
 }
 
@@ -84,16 +87,16 @@ pub struct Setup {
 #[derive(Debug)]
 pub struct Slurm {
     release: Release,
-    /// Ends the name spaces when its standard input closes.
+    /// The process that ends the namespaces when its standard input closes.
     holder: Child,
-    /// The first process inside, by the number that it has outside.
+    /// The first process inside, by its pid outside.
     inside: u32,
     daemons: Vec<(&'static str, Child)>,
-    /// What a managed slurmctld sends its messages to.
+    /// The receiver of the notifications from a managed slurmctld.
     manager: Option<UnixDatagram>,
 }
 
-/// Makes the name spaces and the layered root, then waits for its input to end.
+/// Creates the namespaces and the layered root, then waits until its input is closed.
 /// $1: the read-only root, $2: an empty directory.
 const HOLDER: &str = r#"
 set -e
@@ -117,7 +120,7 @@ printf '127.0.0.1 localhost\n10.77.0.1 n0\n' > etc/hosts
 exec chroot . /bin/sh -c 'echo "$1"; while read -r _; do :; done' sh "$pid"
 "#;
 
-/// Makes another layered root beside the first, with the first one's files and state, and stays in it.
+/// Creates another layered root next to the first, with the files and state of the first, and stays in it.
 /// $1: the read-only root, $2: the directory of the first.
 const SECOND_ROOT: &str = r#"
 set -e
@@ -137,7 +140,7 @@ exec chroot . /bin/sh -c 'echo "$1"; exec sleep infinity' sh "$pid"
 "#;
 
 impl Slurm {
-    /// Starts a cluster and waits until slurmctld and slurmrestd answer; `None` where the release is not there.
+    /// Starts a cluster and waits until slurmctld and slurmrestd respond. Returns `None` if the release is not available.
     pub fn start(release: Release, setup: &Setup) -> Result<Option<Self>> {
         let Some(root) = release.root()? else {
             return Ok(None);
@@ -183,7 +186,7 @@ impl Slurm {
             .stdout(Stdio::piped())
             .spawn()
             .context("unshare")?;
-        let inside = Self::said(&mut holder).context("the name spaces could not be made (root is needed)")?;
+        let inside = Self::said(&mut holder).context("failed to create the namespaces (requires root)")?;
         Ok(Self {
             release,
             holder,
@@ -193,7 +196,7 @@ impl Slurm {
         })
     }
 
-    /// The process number that a script says it has.
+    /// The pid that a script prints.
     fn said(script: &mut Child) -> Result<u32> {
         let mut line = String::new();
         BufReader::new(script.stdout.take().context("no output")?).read_line(&mut line)?;
@@ -204,8 +207,8 @@ impl Slurm {
         bail!("{}", script.wait()?);
     }
 
-    /// Puts another release under the daemons that are started from now on: the same network, files and state.
-    /// Those that run go on as they are. Says whether that release is there.
+    /// Starts daemons from another release from now on, with the same network, files and state. Running daemons are
+    /// not changed. Returns whether that release is available.
     pub fn install(&mut self, release: Release) -> Result<bool> {
         let Some(root) = release.root()? else {
             return Ok(false);
@@ -219,28 +222,28 @@ impl Slurm {
             .stdout(Stdio::piped())
             .spawn()
             .context("nsenter")?;
-        self.inside = Self::said(&mut script).context("the second root could not be made")?;
+        self.inside = Self::said(&mut script).context("failed to create the second root")?;
         self.release = release;
         self.daemons.push(("root", script));
         Ok(true)
     }
 
-    /// The release that it runs.
+    /// The release of the cluster.
     pub fn release(&self) -> Release {
         self.release
     }
 
-    /// The network name space, to be entered by whoever wants to talk to the daemons.
+    /// The network namespace, for callers that connect to the daemons.
     pub fn network(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/ns/net", self.inside))
     }
 
-    /// A path inside, as it is seen from outside.
+    /// The outside path of a path inside.
     pub fn path(&self, inside: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{inside}", self.inside))
     }
 
-    /// Writes a file of the slurm user's, which nobody else may read.
+    /// Writes a file that only the slurm user can read.
     pub fn write(&self, inside: &str, content: impl AsRef<[u8]>) -> Result<()> {
         let path = self.path(inside);
         let (uid, gid) = self.slurm_user()?;
@@ -250,7 +253,7 @@ impl Slurm {
         Ok(())
     }
 
-    /// Writes a file that everybody may read.
+    /// Writes a file that all users can read.
     pub fn write_public(&self, inside: &str, content: impl AsRef<[u8]>) -> Result<()> {
         self.write(inside, content)?;
         fs::set_permissions(self.path(inside), fs::Permissions::from_mode(0o644))?;
@@ -266,7 +269,7 @@ impl Slurm {
         let mut fields = line.split(':').skip(2).map(str::parse);
         match (fields.next(), fields.next()) {
             (Some(Ok(uid)), Some(Ok(gid))) => Ok((uid, gid)),
-            _ => bail!("the slurm user's line cannot be read"),
+            _ => bail!("failed to parse the entry of the slurm user"),
         }
     }
 
@@ -284,7 +287,7 @@ impl Slurm {
             chown(self.path(dir), Some(uid), Some(gid))?;
         }
         chown(self.path("/var/spool/slurmctld"), Some(uid), Some(gid))?;
-        // Debian's default names a pattern that Slurm reports as an error.
+        // The default in Debian contains a pattern that Slurm reports as an error.
         let _ = fs::remove_file(self.path("/etc/slurm/plugstack.conf"));
         self.write(
             "/etc/slurm/slurm.key",
@@ -333,7 +336,7 @@ impl Slurm {
         command
     }
 
-    /// Runs a command inside and takes its output, whatever its exit status.
+    /// Runs a command inside and returns its output, whatever its exit status.
     pub fn output(&self, words: &[&str]) -> Result<Output> {
         let (program, arguments) = words.split_first().context("no command")?;
         self.command(program)
@@ -343,7 +346,7 @@ impl Slurm {
             .with_context(|| format!("run {words:?}"))
     }
 
-    /// Runs a command inside that must succeed, and takes its standard output.
+    /// Runs a command inside that must succeed, and returns its standard output.
     pub fn run(&self, words: &[&str]) -> Result<String> {
         let output = self.output(words)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -357,7 +360,7 @@ impl Slurm {
         Ok(text(&output.stdout))
     }
 
-    /// What a daemon has logged.
+    /// The log of a daemon.
     pub fn log(&self, daemon: &str) -> String {
         fs::read_to_string(self.path(&format!("/var/log/slurm/{daemon}.out"))).unwrap_or_default()
     }
@@ -365,10 +368,10 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        // The end of its input ends the first process inside, and that all others.
+        // Closing its input ends the first process inside, and thereby all others.
         drop(self.holder.stdin.take().map(|mut input| input.flush()));
         for (_, child) in &mut self.daemons {
-            // One that is stopped would neither see nor report the end of its child.
+            // A stopped process would neither notice nor report the exit of its child.
             let _ = child.kill();
             let _ = child.wait();
         }
