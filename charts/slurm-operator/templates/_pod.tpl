@@ -89,7 +89,7 @@ readinessProbe:
 {{- define "operator.commonArgs" -}}
 {{- $component := get .root.Values .name -}}
 {{- if and $component.metricsSecure (not (int $component.metricsPort)) -}}
-{{- fail (printf "%s.metricsSecure needs %s.metricsPort: set a port, or turn metricsSecure off" .name .name) -}}
+{{- fail (printf "%s.metricsSecure requires %s.metricsPort: set a port or disable metricsSecure" .name .name) -}}
 {{- end -}}
 {{- $args := list .name
     (printf "--zap-log-level=%v" ($component.logLevel | default "info"))

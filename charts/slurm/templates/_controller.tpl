@@ -17,16 +17,16 @@
 {{- $members := .partition.nodesets | default list | uniq | sortAlpha -}}
 {{- $path := printf "partitions.%s" .name -}}
 {{- if not $members -}}
-{{- fail (printf "%s.nodesets is empty: name at least one NodeSet, or ALL" $path) -}}
+{{- fail (printf "%s.nodesets is empty: list at least one NodeSet, or ALL" $path) -}}
 {{- end -}}
 {{- range $members -}}
 {{- if not (or (eq . "ALL") (hasKey $.nodesets .)) -}}
-{{- fail (printf "%s.nodesets names %q, but nodesets.%s does not exist or is disabled" $path . .) -}}
+{{- fail (printf "%s.nodesets refers to %q, but nodesets.%s does not exist or is disabled" $path . .) -}}
 {{- end -}}
 {{- end -}}
 {{- $twin := get .nodesets .name | default dict -}}
 {{- if dig "partition" "enabled" false $twin -}}
-{{- fail (printf "%s and nodesets.%s.partition both make a partition of this name: disable one of them" $path .name) -}}
+{{- fail (printf "%s and nodesets.%s.partition both create a partition with this name: disable one of them" $path .name) -}}
 {{- end -}}
 {{- $words := list (printf "PartitionName=%s" .name) (printf "Nodes=%s" (join "," $members)) -}}
 {{- with include "slurm.conf" (dict "raw" .partition.config "map" .partition.configMap "separator" " ") -}}
@@ -83,7 +83,7 @@ deletion has finished.
 {{- $name := include "slurm.fullname" . -}}
 {{- if and .Release.IsInstall (.Capabilities.APIVersions.Has "slinky.slurm.net/v1beta1/Controller") -}}
 {{- if lookup "slinky.slurm.net/v1beta1" "Controller" $namespace $name | dig "metadata" "deletionTimestamp" "" -}}
-{{- fail (printf "the cluster %s that was here before is still being deleted, and would take this one with it. Wait until it is gone: kubectl --namespace %s get controllers.slinky.slurm.net,nodesets says what it waits for" $name $namespace) -}}
+{{- fail (printf "the previous cluster %s is still being deleted, and the new one would be deleted with it. Wait until the deletion has finished; to see what it is waiting for, run: kubectl --namespace %s get controllers.slinky.slurm.net,nodesets" $name $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -103,6 +103,6 @@ daemon would lose its key. Fail until the Secrets are annotated to be kept.
 {{- end -}}
 {{- end -}}
 {{- with $doomed | uniq | join " " -}}
-{{- fail (printf "this upgrade would delete keys that running daemons use (Secrets %s). Mark them to be kept, then upgrade again: kubectl --namespace %s annotate secret %s helm.sh/resource-policy=keep" . $namespace .) -}}
+{{- fail (printf "this upgrade would delete keys that running daemons use (Secrets %s). Annotate them to be kept, then upgrade again: kubectl --namespace %s annotate secret %s helm.sh/resource-policy=keep" . $namespace .) -}}
 {{- end -}}
 {{- end -}}

@@ -64,7 +64,7 @@ Arguments: path, sets, defaults.
 {{- $path := .path -}}
 {{- range $key, $set := .sets -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$" $key) -}}
-{{- fail (printf "%s.%s: the key becomes part of host names: write at most 50 lower-case letters, digits and '-'" $path $key) -}}
+{{- fail (printf "%s.%s: the key becomes part of host names: use at most 50 lowercase letters, digits and '-'" $path $key) -}}
 {{- end -}}
 {{- $merged := deepCopy $defaults -}}
 {{- include "slurm.guardImages" (dict "path" (printf "%s.%s" $path $key) "set" ($set | default dict) "defaults" $defaults) -}}
@@ -83,7 +83,7 @@ elsewhere. Arguments: path, set, defaults.
 {{- if and (kindIs "map" $container) (kindIs "map" (get $.defaults $name)) -}}
 {{- $image := get $container "image" -}}
 {{- if and (kindIs "map" $image) (kindIs "string" (get (get $.defaults $name) "image")) (not (get $image "repository")) -}}
-{{- fail (printf "%s.%s.image has no repository, and its defaults are one string, not parts: add repository, or write the defaults as repository and tag" $.path $name) -}}
+{{- fail (printf "%s.%s.image has no repository, and its default is a complete reference string: add repository, or set the default as repository and tag" $.path $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

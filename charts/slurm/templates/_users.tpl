@@ -16,11 +16,11 @@ read first. The schema could only report such names as "not allowed". Arguments:
 */ -}}
 {{- define "slurm.guardUserName" -}}
 {{- if not (regexMatch "^[a-z_]([a-z0-9_.-]{0,30}[a-z0-9_-])?$" .name) -}}
-{{- fail (printf "%s.%s: the key is the name: write at most 32 lower-case letters, digits, '_', '.' and '-', with a letter or '_' first" .path .name) -}}
+{{- fail (printf "%s.%s is not a valid name: use at most 32 lowercase letters, digits, '_', '.' and '-', starting with a letter or '_'" .path .name) -}}
 {{- end -}}
 {{- $taken := splitList " " "root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc nobody nogroup _apt messagebus sshd sssd slurm systemd-network systemd-journal adm tty disk dialout fax voice cdrom floppy tape sudo audio dip operator src shadow utmp video sasl plugdev staff users input sgx clock kvm render crontab netdev _ssh" -}}
 {{- if has .name $taken -}}
-{{- fail (printf "%s.%s: the images have a user or group of this name themselves: choose another" .path .name) -}}
+{{- fail (printf "%s.%s: the images already contain a user or group with this name: choose another name" .path .name) -}}
 {{- end -}}
 {{- end -}}
 
@@ -39,14 +39,14 @@ group with the same name.
 {{- include "slurm.guardUserName" (dict "path" "groups" "name" $name) -}}
 {{- $gid := int64 $group.gid | toString -}}
 {{- with get $gids $gid -}}
-{{- fail (printf "groups.%s.gid is %s, which %s has too: give each group a number of its own" $name $gid .) -}}
+{{- fail (printf "groups.%s.gid is %s, which is already used by %s: give each group a unique gid" $name $gid .) -}}
 {{- end -}}
 {{- $_ := set $gids $gid (printf "groups.%s" $name) -}}
 {{- $_ := set $numbers $name $gid -}}
 {{- $_ := set $members $name dict -}}
 {{- range $group.members -}}
 {{- if not (get $users .) -}}
-{{- fail (printf "groups.%s.members names %q, but users.%s does not exist" $name . .) -}}
+{{- fail (printf "groups.%s.members refers to %q, but users.%s does not exist" $name . .) -}}
 {{- end -}}
 {{- $_ := set (get $members $name) . true -}}
 {{- end -}}
@@ -59,28 +59,28 @@ group with the same name.
 {{- include "slurm.guardUserName" (dict "path" "users" "name" $name) -}}
 {{- $uid := int64 $user.uid | toString -}}
 {{- with get $uids $uid -}}
-{{- fail (printf "users.%s.uid is %s, which %s has too: give each user a number of its own" $name $uid .) -}}
+{{- fail (printf "users.%s.uid is %s, which is already used by %s: give each user a unique uid" $name $uid .) -}}
 {{- end -}}
 {{- $_ := set $uids $uid (printf "users.%s" $name) -}}
 {{- $gid := get $numbers $name | default $uid -}}
 {{- if not (kindIs "invalid" $user.gid) -}}
 {{- $gid = int64 $user.gid | toString -}}
 {{- else if and (hasKey $gids $gid) (not (hasKey $numbers $name)) -}}
-{{- fail (printf "users.%s has no gid, and the number of a group of its own, %s, is taken by %s: set users.%s.gid" $name $gid (get $gids $gid) $name) -}}
+{{- fail (printf "users.%s has no gid, and the gid for its private group, %s, is already used by %s: set users.%s.gid" $name $gid (get $gids $gid) $name) -}}
 {{- end -}}
 {{- if not (hasKey $gids $gid) -}}
 {{- if hasKey $numbers $name -}}
-{{- fail (printf "users.%s.gid is %s, but groups.%s has the gid %s: leave users.%s.gid out, or add a group with the gid %s" $name $gid $name (get $numbers $name) $name $gid) -}}
+{{- fail (printf "users.%s.gid is %s, but groups.%s has gid %s: remove users.%s.gid or add a group with gid %s" $name $gid $name (get $numbers $name) $name $gid) -}}
 {{- end -}}
 {{- $_ := set $gids $gid (printf "the group of users.%s" $name) -}}
 {{- $_ := set $numbers $name $gid -}}
 {{- $_ := set $members $name dict -}}
 {{- else if hasPrefix "the group of" (get $gids $gid) -}}
-{{- fail (printf "users.%s would have the gid %s, as %s has: add a group with this gid to groups, or give them other numbers" $name $gid (get $gids $gid)) -}}
+{{- fail (printf "users.%s has gid %s, which is already used by %s: add a group with this gid to groups, or use different gids" $name $gid (get $gids $gid)) -}}
 {{- end -}}
 {{- range $user.groups -}}
 {{- if not (get ($.Values.groups | default dict) .) -}}
-{{- fail (printf "users.%s.groups names %q, but groups.%s does not exist" $name . .) -}}
+{{- fail (printf "users.%s.groups refers to %q, but groups.%s does not exist" $name . .) -}}
 {{- end -}}
 {{- $_ := set (get $members .) $name true -}}
 {{- end -}}
@@ -107,7 +107,7 @@ group with the same name.
 {{- $container := get .spec .container -}}
 {{- range $container.volumeMounts -}}
 {{- if eq (trimSuffix "/" .mountPath) $directory -}}
-{{- fail (printf "%s.%s.volumeMounts has %s, where users and groups are mounted: remove it, or set neither users nor groups" $.path $.container $directory) -}}
+{{- fail (printf "%s.%s.volumeMounts contains %s, where the chart mounts users and groups: remove the mount, or set neither users nor groups" $.path $.container $directory) -}}
 {{- end -}}
 {{- end -}}
 {{- $mount := dict "name" "extrausers" "mountPath" $directory "readOnly" true -}}

@@ -5,7 +5,7 @@
 {{- range $patch := list "slurm.vendor.dcgmPatch" "slurm.vendor.googlePatch" -}}
 {{- with include $patch $ | fromJson -}}
 {{- if and .extraConfMap $nodeset.extraConf -}}
-{{- fail (printf "nodesets.%s.extraConf would hide what vendor settings add to it: use extraConfMap" $.key) -}}
+{{- fail (printf "nodesets.%s.extraConf would override the vendor settings: use extraConfMap instead" $.key) -}}
 {{- end -}}
 {{- include "slurm.patch" (list $nodeset .) -}}
 {{- end -}}
@@ -58,7 +58,7 @@
 {{- range $index, $entry := get $.root.Values.vendor.google $model -}}
 {{- if eq ($entry.targetNodeSet | default "") $.key -}}
 {{- if ne (len ($entry.networks | default list)) 9 -}}
-{{- fail (printf "vendor.google.%s[%d].networks must name 9 networks, not %d" $model $index (len ($entry.networks | default list))) -}}
+{{- fail (printf "vendor.google.%s[%d].networks must list 9 networks, not %d" $model $index (len ($entry.networks | default list))) -}}
 {{- end -}}
 {{- $interfaces := list -}}
 {{- range $number, $network := $entry.networks -}}
