@@ -1,11 +1,12 @@
 //! Renders charts with the real helm and compares the objects with tables of expectations.
 //!
-//! The tables are `charts/tests/*.yaml`; their format is in the README beside them. `KEELSON_TEST_HELM` names the helm
-//! programs to use, separated by colons; without it the one on the `PATH` is taken.
+//! The tables are `charts/tests/*.yaml`; the README in that directory describes their format. `KEELSON_TEST_HELM` is a
+//! colon-separated list of the helm programs to use; the default is `helm` on the `PATH`.
 
 pub mod lookup;
 pub mod network_policy;
 pub mod readers;
+pub mod schema;
 pub mod slinky;
 pub mod values;
 
@@ -18,10 +19,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The Kubernetes version that is rendered for; a helm built from source would assume one of years ago.
+/// The Kubernetes version to render for. A helm that is built from source assumes a version that is years old.
 const KUBERNETES: &str = "1.37.1";
 
-/// A file of cases for one chart.
+/// A table of test cases for one chart.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
@@ -31,7 +32,7 @@ pub struct Table {
     cases: Vec<Case>,
 }
 
-/// One render and what must come of it.
+/// One render and its expected result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -48,12 +49,12 @@ struct Case {
     fails: Option<String>,
 }
 
-/// The repository's root.
+/// Returns the root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The helm programs to test with.
+/// Returns the helm programs to test with.
 pub fn helms() -> Vec<PathBuf> {
     let given = std::env::var_os("KEELSON_TEST_HELM").unwrap_or_else(|| "helm".into());
     std::env::split_paths(&given).collect()
@@ -67,7 +68,7 @@ impl Table {
         serde_saphyr::from_str(&text).with_context(|| format!("{} is no table of cases", path.display()))
     }
 
-    /// Runs every case and returns a line for each that failed.
+    /// Runs every case and returns a line for each failure.
     pub fn run(&self, helm: &Path) -> Vec<String> {
         self.cases
             .iter()
@@ -79,7 +80,7 @@ impl Table {
             .collect()
     }
 
-    /// The objects of every case that renders, in this namespace, with the case's name.
+    /// Renders every case that must not fail, in this namespace. Returns the name and the objects of each.
     pub fn renders(&self, helm: &Path, namespace: &str) -> Result<Vec<(&str, Vec<Value>)>> {
         self.cases
             .iter()
@@ -138,7 +139,7 @@ impl Table {
     }
 }
 
-/// The objects that a chart renders with these values.
+/// Returns the objects that a chart renders with these values.
 pub fn rendered(helm: &Path, chart: &str, values: &Value) -> Result<Vec<Value>> {
     let table = Table {
         chart: chart.to_owned(),
@@ -153,7 +154,7 @@ pub fn rendered(helm: &Path, chart: &str, values: &Value) -> Result<Vec<Value>> 
     Ok(renders.pop().context("nothing was rendered")?.1)
 }
 
-/// The same by `Kind/name`.
+/// Returns the same objects, by `Kind/name`.
 fn objects_of(helm: &Path, chart: &str, values: &Value) -> Result<BTreeMap<String, Value>> {
     by_name(rendered(helm, chart, values)?)
 }
@@ -191,7 +192,7 @@ fn documents(rendered: &str) -> Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// Objects of a render by `Kind/name`, and again by `Kind/namespace/name`.
+/// Returns the objects of a render, by `Kind/name` and by `Kind/namespace/name`.
 fn objects(rendered: &str) -> Result<BTreeMap<String, Value>> {
     by_name(documents(rendered)?)
 }
@@ -242,7 +243,7 @@ fn compare(found: &BTreeMap<String, Value>, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Equality in which 1 and 1.0 are the same number.
+/// Compares values. 1 and 1.0 are equal.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left.as_f64() == right.as_f64(),

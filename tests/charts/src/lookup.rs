@@ -1,7 +1,7 @@
-//! Renders a chart as an upgrade does, over objects that are installed already.
+//! Renders a chart as `helm install` and `helm upgrade` do, with access to objects that are already installed.
 //!
-//! helm asks an API server for them. None runs beside these tests, so a stand-in answers: it knows the kinds and objects that it is
-//! given, is asked for nothing but discovery and single objects, and says "not found" to the rest.
+//! Helm reads them from an API server. These tests run without one, so a fake API server answers: it serves discovery
+//! and the given objects, which is all that Helm requests, and responds "not found" to everything else.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,15 +16,22 @@ use serde_json::{Value, json};
 use crate::{KUBERNETES, by_name, documents, repository, run, values_file};
 
 const NAMESPACE: &str = "slurm";
-const GROUP: &str = "slinky.slurm.net";
-const VERSION: &str = "v1beta1";
-/// The kinds of the chart's objects, with the names by which they are asked for.
-const KINDS: [(&str, &str); 5] = [
-    ("Accounting", "accountings"),
-    ("Controller", "controllers"),
-    ("LoginSet", "loginsets"),
-    ("NodeSet", "nodesets"),
-    ("RestApi", "restapis"),
+/// Kinds with their plural names.
+type Kinds = &'static [(&'static str, &'static str)];
+/// The groups of the charts' objects, with their version and kinds.
+const GROUPS: [(&str, &str, Kinds); 2] = [
+    (
+        "slinky.slurm.net",
+        "v1beta1",
+        &[
+            ("Accounting", "accountings"),
+            ("Controller", "controllers"),
+            ("LoginSet", "loginsets"),
+            ("NodeSet", "nodesets"),
+            ("RestApi", "restapis"),
+        ],
+    ),
+    ("keelson.dev", "v1alpha1", &[("SlurmCluster", "slurmclusters")]),
 ];
 const CORE: [(&str, &str); 3] = [
     ("ConfigMap", "configmaps"),
@@ -32,28 +39,54 @@ const CORE: [(&str, &str); 3] = [
     ("Secret", "secrets"),
 ];
 
-/// The objects that `helm upgrade` would send, by `Kind/name`, where the installed ones are these.
+/// Returns the objects that `helm upgrade` would apply, by `Kind/name`, given the installed objects.
 pub fn upgraded(
     helm: &Path,
     chart: &str,
     values: &Value,
     installed: &[Value],
 ) -> Result<BTreeMap<String, Value>> {
-    let server = serve(answers(installed)?)?;
+    render(helm, chart, values, installed, &["--is-upgrade"])
+}
+
+/// Returns the objects that `helm install` would create, by `Kind/name`, given objects that exist already.
+pub fn installed(
+    helm: &Path,
+    chart: &str,
+    values: &Value,
+    existing: &[Value],
+) -> Result<BTreeMap<String, Value>> {
+    render(helm, chart, values, existing, &[])
+}
+
+fn render(
+    helm: &Path,
+    chart: &str,
+    values: &Value,
+    objects: &[Value],
+    flags: &[&str],
+) -> Result<BTreeMap<String, Value>> {
+    let server = serve(answers(objects)?)?;
     let values = values_file(values)?;
+    // Helm 3 asks a server about its kinds only when it installs.
+    let kinds = GROUPS.iter().flat_map(|(group, version, kinds)| {
+        let of = move |(kind, _): &(&str, &str)| format!("--api-versions={group}/{version}/{kind}");
+        kinds.iter().map(of)
+    });
     let rendered = run(Command::new(helm)
         .current_dir(repository())
-        // A cluster that somebody has at hand is not asked.
+        // Never contacts a cluster in the user's kubeconfig.
         .env("KUBECONFIG", "/dev/null")
         .args(["template", chart])
         .arg(Path::new("charts").join(chart))
         .args([
             "--namespace",
             NAMESPACE,
-            "--is-upgrade",
             "--dry-run=server",
             "--disable-openapi-validation",
         ])
+        .args(flags)
+        .args(kinds)
         .args(["--kube-version", KUBERNETES])
         .args(["--kube-apiserver", &format!("http://{server}")])
         .arg("--values")
@@ -61,7 +94,7 @@ pub fn upgraded(
     by_name(documents(&rendered)?)
 }
 
-/// What is answered, by path.
+/// Returns the responses, by path.
 fn answers(installed: &[Value]) -> Result<BTreeMap<String, Value>> {
     let kinds = |kinds: &[(&str, &str)]| -> Vec<Value> {
         let verbs = json!(["get"]);
@@ -69,9 +102,7 @@ fn answers(installed: &[Value]) -> Result<BTreeMap<String, Value>> {
         kinds.iter().map(entry).collect()
     };
     let list = |version: &str, resources: Vec<Value>| json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources });
-    let ours = format!("{GROUP}/{VERSION}");
-    let version = json!({ "groupVersion": ours, "version": VERSION });
-    let group = json!({ "name": GROUP, "versions": [version], "preferredVersion": version });
+    let mut groups = Vec::new();
     let mut answers = BTreeMap::from([
         (
             "/version".to_owned(),
@@ -82,12 +113,17 @@ fn answers(installed: &[Value]) -> Result<BTreeMap<String, Value>> {
             json!({ "kind": "APIVersions", "versions": ["v1"] }),
         ),
         ("/api/v1".to_owned(), list("v1", kinds(&CORE))),
-        (
-            "/apis".to_owned(),
-            json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [group] }),
-        ),
-        (format!("/apis/{ours}"), list(&ours, kinds(&KINDS))),
     ]);
+    for (group, version, of_group) in GROUPS {
+        let ours = format!("{group}/{version}");
+        let preferred = json!({ "groupVersion": ours, "version": version });
+        groups.push(json!({ "name": group, "versions": [preferred], "preferredVersion": preferred }));
+        answers.insert(format!("/apis/{ours}"), list(&ours, kinds(of_group)));
+    }
+    answers.insert(
+        "/apis".to_owned(),
+        json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }),
+    );
     for object in installed {
         let text = |pointer: &str| {
             object
@@ -95,24 +131,26 @@ fn answers(installed: &[Value]) -> Result<BTreeMap<String, Value>> {
                 .and_then(Value::as_str)
                 .unwrap_or_default()
         };
-        let known = KINDS.iter().find(|(kind, _)| *kind == text("/kind"));
-        let (_, plural) = known.with_context(|| format!("nothing is known of the kind {}", text("/kind")))?;
-        let name = text("/metadata/name");
+        let known = GROUPS.iter().find_map(|(group, version, kinds)| {
+            let (_, plural) = kinds.iter().find(|(kind, _)| *kind == text("/kind"))?;
+            Some(format!("{group}/{version}/namespaces/{NAMESPACE}/{plural}"))
+        });
+        let place = known.with_context(|| format!("nothing is known of the kind {}", text("/kind")))?;
         answers.insert(
-            format!("/apis/{ours}/namespaces/{NAMESPACE}/{plural}/{name}"),
+            format!("/apis/{place}/{}", text("/metadata/name")),
             object.clone(),
         );
     }
     Ok(answers)
 }
 
-/// Answers until the test's process ends.
+/// Serves the responses until the test process exits.
 fn serve(answers: BTreeMap<String, Value>) -> Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            // A broken connection is helm's to report.
+            // Helm reports a broken connection.
             let _ = answer(connection, &answers);
         }
     });

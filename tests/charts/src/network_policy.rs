@@ -1,21 +1,21 @@
-//! An evaluator of network policies: what they let through by the rules of their API, of pods and policies that are given. It stands
-//! in for a network plug-in, which the test cluster does not have.
+//! Evaluates network policies by the rules of the API, for given pods and policies. It replaces a network plug-in that
+//! enforces policies, which the test cluster does not have.
 
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-/// The pods and policies of a cluster, as the API server gives them.
+/// The pods and policies of a cluster, as returned by the API server.
 #[derive(Debug)]
 pub struct Network {
     /// The network policies.
     pub policies: Vec<Value>,
-    /// Pods.
+    /// The pods.
     pub pods: Vec<Value>,
 }
 
-/// The two halves of a connection, each with the words that a policy has for it.
+/// The two directions of traffic that a policy can restrict.
 #[derive(Debug, Clone, Copy)]
 enum Direction {
     Ingress,
@@ -38,7 +38,8 @@ impl Direction {
         .as_array()
     }
 
-    /// Whether a policy restricts this half. Without policyTypes it restricts ingress, and egress if it has rules for that.
+    /// Returns whether a policy restricts this direction. Without policyTypes, a policy restricts ingress, and egress
+    /// if it has egress rules.
     fn restricted_by(self, policy: &Value) -> bool {
         match (at(policy, "/spec/policyTypes").as_array(), self) {
             (Some(types), Self::Ingress) => types.contains(&json!("Ingress")),
@@ -57,7 +58,7 @@ enum Peer<'a> {
 }
 
 impl Network {
-    /// The pod of a namespace whose name begins so.
+    /// Returns the pod in a namespace whose name has this prefix.
     pub fn pod(&self, namespace: &str, prefix: &str) -> Result<&Value> {
         self.pods
             .iter()
@@ -65,13 +66,13 @@ impl Network {
             .with_context(|| format!("no pod {prefix}… in {namespace}"))
     }
 
-    /// Whether a pod may open a TCP connection to a port of another.
+    /// Returns whether a pod may open a TCP connection to a port of another pod.
     pub fn lets(&self, from: &Value, to: &Value, port: u64) -> Result<bool> {
         Ok(self.permits(Direction::Egress, from, Peer::Pod(to), port)?
             && self.permits(Direction::Ingress, to, Peer::Pod(from), port)?)
     }
 
-    /// Whether a pod may open a TCP connection to an address that is no pod's.
+    /// Returns whether a pod may open a TCP connection to an address outside the cluster's pods.
     pub fn lets_out(&self, from: &Value, address: &str, port: u64) -> Result<bool> {
         let address = address
             .parse()
@@ -104,7 +105,7 @@ impl Network {
     }
 }
 
-/// What is at this place, or null.
+/// Returns the value at a JSON pointer, or null.
 fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }
@@ -146,7 +147,7 @@ fn lets_peer(direction: Direction, rule: &Value, peer: Peer, here: &str) -> Resu
         let matches = match peer {
             Peer::Address(address) if !block.is_null() => in_block(block, address)?,
             Peer::Address(_) => false,
-            // Blocks are for what is not a pod; no test has pods whose addresses one of them names.
+            // An ipBlock selects addresses outside the cluster; no test has a pod with an address in a block.
             Peer::Pod(_) if !block.is_null() => false,
             Peer::Pod(pod) => is_selected(wanted, pod, here)?,
         };
@@ -158,7 +159,7 @@ fn lets_peer(direction: Direction, rule: &Value, peer: Peer, here: &str) -> Resu
 }
 
 fn is_selected(peer: &Value, pod: &Value, here: &str) -> Result<bool> {
-    // A namespace carries its name as a label; no test gives it another.
+    // Kubernetes labels each namespace with its name; no test adds other labels.
     let namespace = json!({ "kubernetes.io/metadata.name": namespace_of(pod) });
     let place = match at(peer, "/namespaceSelector") {
         Value::Null => namespace_of(pod) == here,
@@ -180,7 +181,7 @@ fn in_block(block: &Value, address: IpAddr) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether `10.0.0.0/8` or `::/0` contains an address.
+/// Returns whether a CIDR block such as `10.0.0.0/8` or `::/0` contains an address.
 fn contains(cidr: &str, address: IpAddr) -> Result<bool> {
     let (network, length) = cidr
         .split_once('/')
@@ -198,7 +199,7 @@ fn contains(cidr: &str, address: IpAddr) -> Result<bool> {
     Ok(differing.checked_shr(host_bits).unwrap_or(0) == 0)
 }
 
-/// Whether a label selector selects these labels; an empty one selects all.
+/// Returns whether a label selector selects these labels. An empty selector selects everything.
 fn selects(selector: &Value, labels: &Value) -> Result<bool> {
     for (key, value) in at(selector, "/matchLabels").as_object().into_iter().flatten() {
         if labels.get(key) != Some(value) {

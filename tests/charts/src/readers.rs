@@ -1,5 +1,5 @@
-//! Which template reads a value, and which field of which object it becomes: found out by changing each value by itself and
-//! comparing the renders.
+//! Finds the template that reads each value and the object fields that the value sets, by changing one value at a time
+//! and comparing the renders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,25 +12,26 @@ use serde_json::{Map, Value, json};
 use crate::values::{Documented, documented};
 use crate::{KUBERNETES, documents, repository, run, values_file};
 
-/// How many fields of objects a row shows.
+/// The maximum number of object fields in a row.
 const SHOWN: usize = 3;
 
-/// What has to be known about a chart to change its values.
+/// A chart, and how to change its values.
 #[derive(Debug)]
 pub struct Chart<'a> {
     pub name: &'a str,
-    /// Values of installations in which something or other is turned on; a value counts as read if it matters in one.
+    /// Values of installations with different features enabled. A value counts as read if it has an effect in one of
+    /// them.
     pub installations: &'a [Value],
-    /// What to change a value to, by the end of its path, where any text, number or object of its type is refused.
+    /// Replacement values by path suffix, for values whose schema rejects the generic replacements.
     pub changes: &'a [(&'a str, Value)],
-    /// Values that no object shows, and what reads them.
+    /// Values that appear in no object, and what reads them.
     pub elsewhere: &'a [(&'a str, &'a str)],
 }
 
-/// Objects by template and by `Kind/name`.
+/// Objects, by template and `Kind/name`.
 type Render = BTreeMap<(String, String), Value>;
 
-/// The page for one chart, and the values that nothing reads.
+/// Returns the page for one chart, and the values that nothing reads.
 pub fn page(helm: &Path, chart: &Chart) -> Result<(String, Vec<String>)> {
     let name = chart.name;
     let text = std::fs::read_to_string(repository().join("charts").join(name).join("values.yaml"))?;
@@ -74,7 +75,7 @@ pub fn page(helm: &Path, chart: &Chart) -> Result<(String, Vec<String>)> {
     Ok((page, unread))
 }
 
-/// What changes with the value, in the first installation in which something does.
+/// Returns what the value changes, in the first installation in which it changes anything.
 fn changed(
     helm: &Path,
     chart: &Chart,
@@ -133,7 +134,7 @@ fn row(path: &str, found: &BTreeSet<(String, String)>) -> String {
     format!("| `{path}` | {} | {} |", templates.join(", "), shown.join(", "))
 }
 
-/// Other values of the same type, the likeliest first.
+/// Returns other values of the same type, the most likely to be accepted first.
 fn candidates(value: &Documented) -> Vec<Value> {
     let some = || {
         vec![
@@ -205,7 +206,7 @@ fn render(helm: &Path, chart: &str, values: &Value) -> Result<Render> {
     Ok(objects)
 }
 
-/// Templates, and kinds with a path.
+/// Returns the templates that differ, each with the kind and path of the difference.
 fn differences(before: &Render, after: &Render) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     let keys: BTreeSet<&(String, String)> = before.keys().chain(after.keys()).collect();

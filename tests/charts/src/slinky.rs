@@ -1,7 +1,8 @@
-//! Slinky's values, leaf by leaf: each is set alone, rendered, and compared with a table of what the objects must then have.
+//! Tests that our charts support every value of Slinky's charts. Each leaf value is set alone and rendered, and the
+//! objects are compared with a table of expectations.
 //!
-//! The tables are `tests/charts/slinky/*.yaml`; the names of the leaves, as Slinky's chart has them, are in the `.leaves` file beside
-//! each. A case must hold with the value and must not hold without it: a value that changes nothing is one that is ignored.
+//! The tables are `tests/charts/slinky/*.yaml`. The `.leaves` file next to each lists the leaf values of Slinky's
+//! chart. A case must pass with the value and fail without it, because a value that changes nothing is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,13 +14,13 @@ use serde_json::{Value, json};
 
 use crate::{Case, compare, objects_of};
 
-/// What a value of the defaults is set in instead, when a set gives it itself.
+/// Prefixes of default values, and the prefixes that set the same values for a single NodeSet or LoginSet.
 const SETS: [(&str, &str); 2] = [
     ("nodesetDefaults.", "nodesets.cpu."),
     ("loginsetDefaults.", "loginsets.users."),
 ];
 
-/// The values of one chart of Slinky's.
+/// The values of one of Slinky's charts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Leaves {
@@ -28,7 +29,7 @@ pub struct Leaves {
     cases: Vec<Leaf>,
 }
 
-/// One value and what comes of it.
+/// One value and its expected effect.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Leaf {
@@ -40,17 +41,17 @@ struct Leaf {
     objects: BTreeMap<String, BTreeMap<String, Value>>,
     #[serde(default)]
     absent: Vec<String>,
-    /// Arguments that the first container of a workload must have, at any place.
+    /// Arguments that the first container of a workload must have, in any order.
     #[serde(default)]
     args: BTreeMap<String, Vec<String>>,
-    /// Text of the error with which the value is refused.
+    /// Text of the error that the value must cause.
     fails: Option<String>,
-    /// Why Slinky's chart renders something else.
+    /// Why Slinky's chart renders a different result.
     differs: Option<String>,
 }
 
 impl Leaves {
-    /// Reads a table, which must have a case for every leaf that is listed beside it and for nothing else.
+    /// Reads a table. It must have exactly one case for each leaf in the `.leaves` file.
     pub fn read(path: &Path) -> Result<Self> {
         let read = |path: &Path| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -69,7 +70,7 @@ impl Leaves {
         Ok(table)
     }
 
-    /// Runs every case and returns a line for each that failed.
+    /// Runs every case and returns a line for each failure.
     pub fn run(&self, helm: &Path) -> Vec<String> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let cases: Vec<Leaf> = self.cases.iter().flat_map(Leaf::variants).collect();
@@ -168,7 +169,7 @@ fn has_args(found: &BTreeMap<String, Value>, wanted: &BTreeMap<String, Vec<Strin
     Ok(())
 }
 
-/// Renders that many cases share.
+/// A cache of renders that several cases share.
 #[derive(Debug, Default)]
 struct Renders(Mutex<BTreeMap<String, BTreeMap<String, Value>>>);
 
@@ -190,7 +191,7 @@ impl Renders {
 }
 
 impl Leaf {
-    /// Itself, and the same value given by a set instead of the defaults.
+    /// Returns this case and, for a default value, the same case with the value set for a single NodeSet or LoginSet.
     fn variants(&self) -> Vec<Self> {
         let in_set = SETS.iter().find_map(|(defaults, set)| {
             let rest = self.value.strip_prefix(defaults)?;
@@ -203,7 +204,8 @@ impl Leaf {
     }
 }
 
-/// `a.b` and a value as `{"a": {"b": value}}`. No key of Slinky's values but the name of a node label has a dot in it.
+/// Converts `a.b` and a value to `{"a": {"b": value}}`. The only key of Slinky's values with a dot in it is a node
+/// label.
 fn nested(path: &str, value: Value) -> Value {
     const LABEL: &str = ".kubernetes.io/os";
     let (path, value) = match path.strip_suffix(LABEL) {
@@ -213,7 +215,7 @@ fn nested(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |inner, key| json!({ key: inner }))
 }
 
-/// Maps are merged, everything else replaces.
+/// Merges maps. Any other value replaces the base.
 fn lay_over(base: &mut Value, over: &Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {

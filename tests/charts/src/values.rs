@@ -1,7 +1,7 @@
-//! The reference of a chart's values, made from the comments of its values.yaml.
+//! Generates the reference of a chart's values from the comments in its values.yaml.
 //!
-//! `# -- text` above a key describes it. A commented-out key below such a line is one that is unset by default. Any other
-//! comment above a key with children introduces them as a section.
+//! `# -- text` above a key describes the key. A commented-out key below such a line is unset by default. Any other
+//! comment above a key with children introduces a section.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ struct Entry {
     comment: Comment,
     /// Whether the key is set in the file, or only mentioned in a comment.
     set: bool,
-    /// What a commented-out key gives as its example.
+    /// The example value of a commented-out key.
     example: String,
 }
 
@@ -29,7 +29,7 @@ enum Comment {
     Section(String),
 }
 
-/// The page for one chart.
+/// Generates the page for one chart.
 pub fn reference(chart: &str, values: &str) -> Result<String> {
     let defaults: Value = serde_saphyr::from_str(values).context("values.yaml is no YAML")?;
     let entries = entries(values)?;
@@ -66,17 +66,17 @@ pub fn reference(chart: &str, values: &str) -> Result<String> {
     Ok(page)
 }
 
-/// A value that a person may set.
+/// A value that users can set.
 #[derive(Debug)]
 pub struct Documented {
     pub path: Vec<String>,
-    /// As in the file; null where it is unset.
+    /// The default in the file. Null if unset.
     pub default: Value,
-    /// What the file gives as an example where it is unset.
+    /// The example in the file, if the value is unset.
     pub example: Value,
 }
 
-/// Every value with a description.
+/// Returns every value with a description.
 pub fn documented(values: &str) -> Result<Vec<Documented>> {
     let defaults: Value = serde_saphyr::from_str(values).context("values.yaml is no YAML")?;
     let described = |entry: &Entry| matches!(entry.comment, Comment::Description(_));
@@ -96,7 +96,7 @@ pub fn documented(values: &str) -> Result<Vec<Documented>> {
         .collect())
 }
 
-/// A top level key with children makes a section; all others share one.
+/// Returns the section of an entry: its top-level key, or a shared section for top-level keys without children.
 fn section_of(entry: &Entry) -> &str {
     match (entry.path.as_slice(), &entry.comment) {
         ([_], Comment::Description(_)) | ([], _) => "General",
@@ -159,7 +159,7 @@ fn default_cell(defaults: &Value, path: &[String]) -> Result<String> {
     Ok(format!("`{}`", text.replace('|', "\\|")))
 }
 
-/// Keys that have neither a description nor a described ancestor, and no children that could have one.
+/// Returns keys without children that have neither a description nor a described ancestor.
 fn undocumented(entries: &[Entry]) -> Vec<&[String]> {
     let described = |path: &[String]| {
         entries
@@ -178,7 +178,7 @@ fn undocumented(entries: &[Entry]) -> Vec<&[String]> {
         .collect()
 }
 
-/// Reads keys and comments line by line: YAML parsers drop comments.
+/// Reads keys and comments line by line, because YAML parsers drop comments.
 fn entries(values: &str) -> Result<Vec<Entry>> {
     let mut found: Vec<Entry> = Vec::new();
     let mut parents: Vec<(usize, String)> = Vec::new();
@@ -243,7 +243,7 @@ fn entries(values: &str) -> Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// `key: value`, where the key is a plain word.
+/// Parses `key: value`, where the key is a plain word.
 fn key_line(content: &str) -> Option<(String, String)> {
     let (key, value) = content.split_once(':')?;
     let plain = !key.is_empty()

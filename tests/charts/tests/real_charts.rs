@@ -1,4 +1,4 @@
-//! Every table of `charts/tests`, with every helm that is given.
+//! Runs every table in `charts/tests` with every configured helm.
 
 use std::path::PathBuf;
 

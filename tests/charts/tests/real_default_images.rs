@@ -1,4 +1,4 @@
-//! Images that nobody named: no registry of anybody supplies them, and one value moves all of them.
+//! The default images: they name no public registry, and one value moves all of them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,23 +8,28 @@ use chart_tests::{helms, rendered};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// Everything that has an image, in each chart.
+/// Returns values that enable everything with an image.
 fn values(chart: &str, registry: Option<&str>) -> Value {
     let mut values = match chart {
         "slurm" => json!({
             "accounting": { "enabled": true },
+            "mariadb": { "enabled": true },
             "nodesets": { "cpu": {} },
             "loginsets": { "users": {} },
         }),
+        "nodesets" => json!({ "clusterName": "slurm", "nodesets": { "cpu": {} } }),
         _ => json!({}),
     };
     if let (Some(registry), Value::Object(values)) = (registry, &mut values) {
-        values.insert("imageRegistry".to_owned(), json!(registry));
+        match chart {
+            "slurm" | "slurm-operator" => values.insert("imageRegistry".to_owned(), json!(registry)),
+            _ => values.insert("images".to_owned(), json!({ "registry": registry })),
+        };
     }
     values
 }
 
-/// The values of all fields called `image`.
+/// Collects the values of all `image` fields.
 fn images(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -47,7 +52,9 @@ fn rendered_images(helm: &Path, chart: &str, registry: Option<&str>) -> Result<B
 }
 
 #[rstest]
-#[case("slurm", &["login", "slurmctld", "slurmd", "slurmdbd", "slurmrestd"])]
+#[case("nodesets", &["login", "slurmd"])]
+#[case("slurm", &["login", "mariadb", "slurmctld", "slurmd", "slurmdbd", "slurmrestd"])]
+#[case("slurm-cluster", &["login"])]
 #[case("slurm-operator", &["login", "slurm-operator"])]
 fn default_images_name_no_registry_and_one_value_moves_them_all(
     #[case] chart: &str,

@@ -1,4 +1,4 @@
-//! The rendered network policies, judged by the evaluator: no plug-in enforces them here.
+//! Tests the rendered network policies with the evaluator, because no network plug-in enforces them here.
 
 use anyhow::{Context, Result};
 use chart_tests::network_policy::Network;
@@ -18,7 +18,7 @@ fn pod(namespace: &str, name: &str, labels: &[(&str, &str)]) -> Value {
         "spec": { "containers": [{ "ports": [{ "name": "login", "containerPort": 22 }] }] } })
 }
 
-/// The pods of a cluster, with the labels that the operator gives them, and those of others.
+/// Returns the pods of a cluster, with the labels that the operator sets, and unrelated pods.
 fn pods() -> Vec<Value> {
     const NAME: &str = "app.kubernetes.io/name";
     const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -79,7 +79,8 @@ fn network(egress: &Value) -> Result<Vec<Network>> {
     networks(&json!({ "egress": egress }), &json!({}), &json!({}))
 }
 
-/// `cluster` and `operator` are laid over `networkPolicy` of the two charts, `accounting` over that of the cluster.
+/// Renders the policies of both charts. `cluster` and `operator` override fields of `networkPolicy` in the two charts,
+/// `accounting` fields of the cluster's `accounting`.
 fn networks(cluster: &Value, operator: &Value, accounting: &Value) -> Result<Vec<Network>> {
     let over = |mut base: Value, over: &Value| {
         if let (Some(base), Some(over)) = (base.as_object_mut(), over.as_object()) {
@@ -108,7 +109,7 @@ fn networks(cluster: &Value, operator: &Value, accounting: &Value) -> Result<Vec
         .collect()
 }
 
-/// Where a pod is that a name of `pods` begins so.
+/// Finds a pod by its name in `pods`.
 fn find<'a>(network: &'a Network, name: &str) -> Result<&'a Value> {
     let named = |pod: &&Value| pod.pointer("/metadata/name").and_then(Value::as_str) == Some(name);
     network
@@ -219,7 +220,7 @@ fn users_programs_reach_what_is_listed_and_no_credentials_of_the_node() -> Resul
     Ok(())
 }
 
-// Where a network plug-in judges a packet after the Service's address was replaced, it sees the port of the pod.
+// A network plug-in that filters packets after the translation of the Service address sees the port of the pod.
 #[test]
 fn dns_of_openshift_is_reached_on_the_port_of_its_pods() -> Result<()> {
     let egress = json!({

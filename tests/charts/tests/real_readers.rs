@@ -1,11 +1,11 @@
-//! Every value of the charts is read by something. `KEELSON_BLESS=1` rewrites the pages that say by what.
+//! Checks that every value of the charts is read. `KEELSON_BLESS=1` rewrites the pages that list the readers.
 
 use anyhow::{Result, ensure};
 use chart_tests::readers::{Chart, page};
 use chart_tests::{helms, repository};
 use serde_json::{Value, json};
 
-/// What schemas insist on, in both charts.
+/// Returns replacement values that the schemas of both charts accept.
 fn changes() -> Vec<(&'static str, Value)> {
     vec![
         ("affinity", json!({ "nodeAffinity": {} })),
@@ -77,6 +77,10 @@ fn every_value_of_chart_slurm_is_read() -> Result<()> {
         ),
         ("partitions", json!({ "changed": {} })),
         ("jobMappingDir", json!("/changed")),
+        (
+            "tls",
+            json!({ "caCertRef": { "name": "changed", "key": "changed" } }),
+        ),
         ("a3mega", machines.clone()),
         ("a3ultra", machines),
     ]);
@@ -92,6 +96,7 @@ fn every_value_of_chart_slurm_is_read() -> Result<()> {
         "priorityClass": { "enabled": true, "create": true },
         "vendor": { "nvidia": { "dcgm": { "enabled": true } } },
     });
+    let with_database = json!({ "accounting": { "enabled": true }, "mariadb": { "enabled": true } });
     let elsewhere = json!({
         "controller": { "external": true, "externalConfig": { "host": "elsewhere" } },
         "accounting": { "enabled": true, "external": true, "externalConfig": { "host": "elsewhere" } },
@@ -99,9 +104,64 @@ fn every_value_of_chart_slurm_is_read() -> Result<()> {
     });
     check(&Chart {
         name: "slurm",
-        installations: &[sets, elsewhere],
+        installations: &[sets, with_database, elsewhere],
         changes: &changes,
         elsewhere: &[("asciiArt", "NOTES.txt")],
+    })
+}
+
+#[test]
+fn every_value_of_chart_slurm_cluster_is_read() -> Result<()> {
+    let changes = [
+        ("fullnameOverride", json!("changed")),
+        ("metadata", json!({ "labels": { "changed": "changed" } })),
+        ("images", json!({ "registry": "changed" })),
+        ("confineJobs", json!(false)),
+        ("controller", json!({ "clusterName": "changed" })),
+        ("accounting", json!({ "extraConf": "changed" })),
+        ("restApi", json!({ "replicas": 7 })),
+        ("login", json!({ "changed": {} })),
+        ("nodeSets", json!({ "changed": {} })),
+        ("partitions", json!({ "changed": { "nodeSets": ["ALL"] } })),
+        ("storage", json!({ "home": { "claim": "changed" } })),
+        ("files", json!({ "/changed": { "content": "changed" } })),
+        ("controlPlane.value", json!(7_000_000)),
+        ("logins.value", json!(900_007)),
+        ("workers.value", json!(7)),
+        ("preemptionPolicy", json!("Never")),
+        ("preemptionPolicy", json!("PreemptLowerPriority")),
+        ("users", json!({ "changed": { "uid": 7000 } })),
+        ("groups", json!({ "changed": { "gid": 7000 } })),
+    ];
+    let sets = json!({
+        "login": { "a": {} }, "nodeSets": { "a": {} }, "accounting": {}, "priorityClasses": { "create": true },
+    });
+    check(&Chart {
+        name: "slurm-cluster",
+        installations: &[sets],
+        changes: &changes,
+        elsewhere: &[],
+    })
+}
+
+#[test]
+fn every_value_of_chart_nodesets_is_read() -> Result<()> {
+    let changes = [
+        ("clusterName", json!("changed")),
+        ("pullPolicy", json!("Always")),
+        ("pullSecrets", json!([{ "name": "changed" }])),
+        ("priorityClass.value", json!(7)),
+        ("preemptionPolicy", json!("PreemptLowerPriority")),
+        ("nodesetDefaults", json!({ "replicas": 7 })),
+        ("nodesets", json!({ "changed": {} })),
+    ];
+    check(&Chart {
+        name: "nodesets",
+        installations: &[
+            json!({ "clusterName": "team", "nodesets": { "a": {} }, "priorityClass": { "create": true } }),
+        ],
+        changes: &changes,
+        elsewhere: &[],
     })
 }
 

@@ -1,4 +1,4 @@
-//! Every leaf of Slinky's values. One helm is enough: that all of them render alike is shown by the tables.
+//! Tests every leaf of Slinky's values with one helm. The tables show that all helm versions render the same.
 
 use chart_tests::slinky::Leaves;
 use chart_tests::{helms, repository};

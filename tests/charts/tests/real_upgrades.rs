@@ -1,5 +1,5 @@
-//! What an upgrade sends for objects that are installed already: no setting of a new chart version may replace a login pod, and
-//! end the sessions in it, unless somebody asked for it.
+//! Tests upgrades of installed objects: a new default in a chart must not replace login pods, which would end their
+//! sessions, unless the user asked for it.
 
 use anyhow::{Context, Result};
 use chart_tests::helms;
@@ -7,7 +7,7 @@ use chart_tests::lookup::upgraded;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// What the former chart's documentation advised.
+/// The capabilities that the documentation of an earlier chart recommended.
 fn nine() -> Value {
     json!({
         "drop": ["ALL"],
@@ -19,7 +19,7 @@ fn runtime_default() -> Value {
     json!({ "seccompProfile": { "type": "RuntimeDefault" } })
 }
 
-/// A LoginSet as it is installed: security context of its container, and of its pod.
+/// Returns an installed LoginSet with these security contexts of its container and its pod.
 fn installed(container: &Value, pod: &Value) -> Value {
     json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "LoginSet",
@@ -29,9 +29,9 @@ fn installed(container: &Value, pod: &Value) -> Value {
 }
 
 #[rstest]
-// Installed by the former chart, as it came.
+// Installed by an earlier chart, with its defaults.
 #[case(json!({ "privileged": false }), json!(null), json!({}), json!(null), json!(null))]
-// Installed by the former chart, with the capabilities that its documentation advised.
+// Installed by an earlier chart, with the capabilities that its documentation recommended.
 #[case(
     json!({ "privileged": false, "capabilities": nine() }), json!(null),
     json!({ "login": { "securityContext": { "capabilities": nine() } } }),
@@ -39,7 +39,7 @@ fn installed(container: &Value, pod: &Value) -> Value {
 )]
 // Installed by this chart.
 #[case(json!({ "privileged": false, "capabilities": nine() }), runtime_default(), json!({}), nine(), runtime_default())]
-// A profile of the user's own, on either place, is one that the set has already.
+// A seccomp profile that the user set, on the container or the pod, counts as an existing profile.
 #[case(
     json!({ "privileged": false }), json!({ "seccompProfile": { "type": "Unconfined" } }),
     json!({}), json!(null), runtime_default()
@@ -48,7 +48,7 @@ fn installed(container: &Value, pod: &Value) -> Value {
     json!({ "privileged": false, "seccompProfile": { "type": "Unconfined" } }), json!(null),
     json!({}), json!(null), runtime_default()
 )]
-// Asked for.
+// Requested by the user.
 #[case(
     json!({ "privileged": false }), json!(null),
     json!({ "restrictCapabilities": true }), nine(), runtime_default()

@@ -1,10 +1,12 @@
-//! The values reference in the book is what the charts' values.yaml say. `KEELSON_BLESS=1` rewrites it.
+//! Checks that the values reference in the book matches the charts' values.yaml. `KEELSON_BLESS=1` rewrites it.
 
 use chart_tests::{repository, values};
 use rstest::rstest;
 
 #[rstest]
+#[case("nodesets")]
 #[case("slurm")]
+#[case("slurm-cluster")]
 #[case("slurm-operator")]
 fn the_values_reference_is_made_from_the_comments(#[case] chart: &str) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(repository().join("charts").join(chart).join("values.yaml"))?;

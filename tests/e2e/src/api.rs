@@ -1,5 +1,6 @@
-//! The API server, asked in process. Tests ask it thousands of times, several at once: a kubectl for each would take more of the
-//! machine than what they test. Words are kubectl's, so that a test reads like what a person would type.
+//! Queries the API server without starting kubectl. Tests send thousands of queries concurrently, and a process for
+//! each would use more of the machine than the code under test. The functions take kubectl's arguments, so that tests
+//! read like kubectl commands.
 #![allow(
     clippy::indexing_slicing,
     reason = "an index into JSON that is not there gives null"
@@ -20,7 +21,7 @@ use testbed::layout::Layout;
 use tokio::runtime::Runtime;
 use url::form_urlencoded::Serializer;
 
-/// The client, and the runtime that its connections live in.
+/// The client, and the runtime that drives its connections.
 static SHARED: LazyLock<Result<(Runtime, Client), String>> =
     LazyLock::new(|| connect().map_err(|error| format!("{error:#}")));
 
@@ -29,7 +30,7 @@ fn connect() -> Result<(Runtime, Client)> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    // By its files alone: a test may have taken parts of the cluster away.
+    // Uses only the cluster's files, because a test may have stopped parts of the cluster.
     let kubeconfig = Kubeconfig::read_from(Layout::of(crate::cluster_name()?)?.kubeconfig())?;
     let client = wait(&runtime, async {
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -38,7 +39,7 @@ fn connect() -> Result<(Runtime, Client)> {
     Ok((runtime, client))
 }
 
-/// What a future comes to, on a thread that may itself belong to a runtime: some tests are asynchronous.
+/// Waits for a future. Works on a thread that belongs to another runtime, because some tests are asynchronous.
 fn wait<T: Send + 'static>(
     runtime: &Runtime,
     future: impl Future<Output = Result<T>> + Send + 'static,
@@ -50,18 +51,18 @@ fn wait<T: Send + 'static>(
         .context("asking the API server ended in a panic")?
 }
 
-/// Does something with the client, and says what it was when it fails.
+/// Runs `act` with the client. Errors start with `what`.
 pub(crate) fn with<T, F>(what: &impl Display, act: impl FnOnce(Client) -> F) -> Result<T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send + 'static,
 {
     let (runtime, client) = SHARED.as_ref().map_err(|error| anyhow!("{error}"))?;
-    // In one line with its cause, as tests look for what the API server said.
+    // One line with all causes, because tests search it for messages of the API server.
     wait(runtime, act(client.clone())).map_err(|error| anyhow!("{what}: {error:#}"))
 }
 
-/// What the API server answers to a `GET` of this path.
+/// Returns the response to a `GET` of this path.
 pub fn raw(path: &str) -> Result<String> {
     let path = path.to_owned();
     with(&format!("get --raw {path}"), |client| {
@@ -69,7 +70,7 @@ pub fn raw(path: &str) -> Result<String> {
     })
 }
 
-/// Reads what `kubectl get --output=json` prints: one object, or a list.
+/// Returns the output of `kubectl get --output=json`: one object, or a list.
 pub fn get(words: &[&str]) -> Result<Value> {
     let Wanted { paths, listed } = Wanted::read(words)?;
     let answers = with(&format!("get {}", words.join(" ")), |client| async move {
@@ -87,7 +88,7 @@ pub fn get(words: &[&str]) -> Result<Value> {
     })
 }
 
-/// The objects that [`get`] finds, as kind and name: `pod/slurm-controller-0`.
+/// Returns the objects that [`get`] finds, as kind and name: `pod/slurm-controller-0`.
 pub fn names(words: &[&str]) -> Result<Vec<String>> {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok(items(get(words)?)
@@ -110,7 +111,7 @@ pub fn patch(namespace: &str, object: &str, change: &Value) -> Result<()> {
     .map(drop)
 }
 
-/// How long the API server may take for an answer.
+/// The timeout of a request to the API server.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
 async fn send(
@@ -132,7 +133,7 @@ async fn send(
     Ok(body)
 }
 
-/// A refusal of the API server in kubectl's words.
+/// Formats an error response of the API server like kubectl.
 pub(crate) fn refusal(body: &str) -> String {
     let status: Value = serde_json::from_str(body).unwrap_or_default();
     match (&status["reason"], &status["message"]) {
@@ -143,7 +144,7 @@ pub(crate) fn refusal(body: &str) -> String {
     }
 }
 
-/// The objects of a list, each with its kind: in an answer only the list itself has one.
+/// Returns the objects of a list and sets their kind, which a response contains only for the list itself.
 fn items(mut list: Value) -> Vec<Value> {
     let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
         return vec![list];
@@ -164,10 +165,10 @@ fn items(mut list: Value) -> Vec<Value> {
         .collect()
 }
 
-/// Where the objects are that the words of a `kubectl get` mean.
+/// The API paths of the objects that the arguments of a `kubectl get` select.
 struct Wanted {
     paths: Vec<String>,
-    /// Whether the answer is a list, be it of one.
+    /// Whether the result is a list, even if it contains only one object.
     listed: bool,
 }
 
@@ -209,9 +210,10 @@ impl Wanted {
     }
 }
 
-/// Where the objects of a kind are: singular, plural, or in short.
+/// Returns the API path of a kind, given by its singular, plural or short name.
 fn path(namespace: Option<&str>, kind: &str) -> Result<String> {
     let word = kind.strip_suffix(".slinky.slurm.net").unwrap_or(kind);
+    let word = word.strip_suffix(".keelson.dev").unwrap_or(word);
     let (group, stem) = match word.strip_suffix('s').unwrap_or(word) {
         kind @ ("node" | "namespace") => return Ok(format!("/api/v1/{kind}s")),
         kind @ ("validatingwebhookconfiguration" | "mutatingwebhookconfiguration") => {
@@ -222,6 +224,7 @@ fn path(namespace: Option<&str>, kind: &str) -> Result<String> {
         }
         "pvc" => ("api/v1", "persistentvolumeclaim"),
         kind @ ("controllerrevision" | "deployment" | "statefulset") => ("apis/apps/v1", kind),
+        kind @ ("cronjob" | "job") => ("apis/batch/v1", kind),
         "pdb" | "poddisruptionbudget" => ("apis/policy/v1", "poddisruptionbudget"),
         "hpa" | "horizontalpodautoscaler" => ("apis/autoscaling/v2", "horizontalpodautoscaler"),
         "certificate" => ("apis/cert-manager.io/v1", "certificate"),
@@ -231,6 +234,7 @@ fn path(namespace: Option<&str>, kind: &str) -> Result<String> {
         kind @ ("accounting" | "controller" | "loginset" | "nodeset" | "restapi" | "token") => {
             ("apis/slinky.slurm.net/v1beta1", kind)
         }
+        "slurmcluster" => ("apis/keelson.dev/v1alpha1", "slurmcluster"),
         _ => bail!("where are objects of the kind {kind:?}? Add it in tests/e2e/src/api.rs"),
     };
     let space = namespace.map_or_else(String::new, |name| format!("namespaces/{name}/"));

@@ -1,4 +1,4 @@
-//! What the API server was asked for, by its audit log.
+//! Reads requests from the API server's audit log.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -8,36 +8,36 @@ use serde_json::Value;
 
 use crate::cluster;
 
-/// The operator, as the charts install it.
+/// The user name of the operator that the chart installs.
 pub const OPERATOR: &str = "system:serviceaccount:slurm-operator:slurm-operator";
 
-/// A place in the log.
+/// A position in the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark(u64);
 
 /// One request.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Who asked.
+    /// The user name.
     pub user: String,
-    /// What for: `get`, `create`, …
+    /// The verb: `get`, `create`, …
     pub verb: String,
     /// The resource with its subresource, such as `pods/binding`.
     pub resource: String,
-    /// Where.
+    /// The namespace of the object. Empty for cluster-wide objects.
     pub namespace: String,
-    /// Of what name.
+    /// The name of the object.
     pub name: String,
 }
 
 impl Call {
-    /// Whether it changes something, if it is granted.
+    /// Returns whether the request writes.
     pub fn is_write(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
 }
 
-/// The end of the log as of now.
+/// Returns the current end of the log.
 pub fn mark() -> Result<Mark> {
     Ok(Mark(
         std::fs::metadata(cluster()?.layout().log("audit"))
@@ -46,7 +46,7 @@ pub fn mark() -> Result<Mark> {
     ))
 }
 
-/// What was asked since.
+/// Returns the requests since the mark.
 pub fn since(mark: Mark) -> Result<Vec<Call>> {
     let mut log = File::open(cluster()?.layout().log("audit"))?;
     ensure!(
@@ -56,7 +56,7 @@ pub fn since(mark: Mark) -> Result<Vec<Call>> {
     log.seek(SeekFrom::Start(mark.0))?;
     let mut text = String::new();
     log.read_to_string(&mut text)?;
-    // The last line may still be on its way.
+    // The last line may be incomplete.
     let whole = text
         .rfind('\n')
         .map_or("", |end| text.get(..end).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Commands in containers, as `kubectl exec` runs them, without its process: see [`crate::api`].
+//! Runs commands in containers like `kubectl exec`, without starting a process: see [`crate::api`].
 #![allow(
     clippy::indexing_slicing,
     reason = "an index into JSON that is not there gives null"
@@ -15,8 +15,8 @@ use url::form_urlencoded::Serializer;
 
 use crate::{api, get};
 
-/// Runs a command in a container of a pod, or of a ready pod of a `deployment/…`, and returns what it printed.
-/// Without a container's name it is the one that kubectl would take.
+/// Runs a command in a container of a pod, or of a ready pod of a `deployment/…`, and returns its standard output.
+/// Without a container name, it uses the same default as kubectl.
 pub fn exec(namespace: &str, target: &str, container: Option<&str>, words: &[&str]) -> Result<String> {
     let what = format!("exec {target} -- {}", words.join(" "));
     let pod = pod(namespace, target).context(what.clone())?;
@@ -54,7 +54,7 @@ fn pod(namespace: &str, target: &str) -> Result<String> {
     let selector = format!("--selector={}", labels.join(","));
     let pods = get(&["--namespace", namespace, "pods", &selector])?;
     let pods = pods.get("items").and_then(Value::as_array).into_iter().flatten();
-    // One that runs, better a ready one, and best one that is not about to leave.
+    // Prefers a pod that is not being deleted, then a ready one.
     pods.filter(|pod| pod.pointer("/status/phase") == Some(&Value::from("Running")))
         .max_by_key(|pod| {
             let ready = crate::slurm::condition(pod, "Ready").is_ok_and(|ready| ready["status"] == "True");
@@ -79,7 +79,7 @@ async fn start(client: Client, path: String) -> Result<String> {
         .header("connection", "Upgrade")
         .header("upgrade", "websocket")
         .header("sec-websocket-version", "13")
-        // Against caches in between, of which there are none.
+        // Protects against caching proxies, of which there are none here, so a constant is enough.
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
         .header("sec-websocket-protocol", "v4.channel.k8s.io")
         .body(Body::from(Vec::new()))?;
@@ -101,18 +101,18 @@ async fn start(client: Client, path: String) -> Result<String> {
     Ok(String::from_utf8_lossy(&said.stdout).into_owned())
 }
 
-/// What came on a command's streams.
+/// The output of a command, by stream.
 #[derive(Default)]
 struct Said {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// How it ended, as a `Status`.
+    /// The result, as a `Status`.
     status: Vec<u8>,
 }
 
 impl Said {
-    /// Reads WebSocket messages (RFC 6455) until the command has ended. The first byte of each names the stream. We say nothing
-    /// ourselves: no input, and the API server does not ask whether we are there.
+    /// Reads WebSocket messages (RFC 6455) until the command has ended. The first byte of each is the stream number.
+    /// Nothing is sent: the command gets no input, and the API server sends no pings.
     async fn hear(mut connection: impl AsyncRead + Unpin) -> Result<Self> {
         const CONTINUED: u8 = 0;
         const TEXT: u8 = 1;

@@ -1,4 +1,4 @@
-//! A port of a pod on the loopback address, as long as somebody needs it.
+//! Forwards a local port to a pod until it is dropped.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -7,18 +7,18 @@ use anyhow::{Context, Result};
 
 use crate::cluster;
 
-/// One `kubectl port-forward`.
+/// A running `kubectl port-forward`.
 #[derive(Debug)]
 pub struct Forward {
-    /// Where it listens, on 127.0.0.1.
+    /// The local port, on 127.0.0.1.
     pub port: u16,
     child: Child,
-    /// Kept open to the end: kubectl prints a line for each connection and would die of a closed pipe.
+    /// Kept open, because kubectl prints a line for each connection and would be killed by a closed pipe.
     _said: BufReader<ChildStdout>,
 }
 
 impl Forward {
-    /// Forwards to a port of a pod, or of a pod behind something.
+    /// Starts forwarding to a port of a pod, or of a pod of a Service or Deployment.
     pub fn open(namespace: &str, target: &str, port: u16) -> Result<Self> {
         let mut child = cluster()?
             .kubectl()

@@ -1,7 +1,7 @@
-//! What end-to-end tests share: the test clusters, a namespace per test, and waiting for things to come true.
+//! Helpers for end-to-end tests: the test clusters, a namespace for each test, and retries with a timeout.
 //!
-//! `cargo xtask test` starts the cluster that most tests share and names it in `KEELSON_TEST_CLUSTER`. Tests that take away what
-//! others stand on have another for themselves, which the first of them starts.
+//! `cargo xtask test` starts the cluster that most tests share and sets `KEELSON_TEST_CLUSTER` to its name. Tests that
+//! remove something other tests depend on run on a separate cluster, which the first of them starts.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -26,20 +26,21 @@ pub mod workers;
 
 pub use api::{get, names};
 
-/// An image with a shell and the usual tools: the login node's.
+/// Returns an image with a shell and common tools: the login image.
 pub fn tools_image() -> String {
     testbed::image::name("login")
 }
 
-/// How long things may take on a busy machine before a test gives up.
+/// The default timeout of a wait, long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(3);
 
-/// The cluster that this test runs on.
+/// Opens the cluster that this test runs on.
 pub fn cluster() -> Result<Cluster> {
     Cluster::open(cluster_name()?)
 }
 
-/// Its name. A cluster for tests that run alone is started, or healed, by the first question of a test.
+/// Returns the name of this test's cluster. The first call in a test that runs alone starts or repairs the cluster for
+/// such tests.
 pub fn cluster_name() -> Result<&'static str> {
     static NAME: OnceLock<Result<String>> = OnceLock::new();
     let name = NAME.get_or_init(|| {
@@ -49,7 +50,8 @@ pub fn cluster_name() -> Result<&'static str> {
         let name = variable("KEELSON_TEST_CLUSTER_ALONE")?;
         if cluster::state(&Layout::of(&name)?)? != State::Running {
             let nodes = variable("KEELSON_TEST_NODES")?;
-            // It goes before the other cluster, on which several tests run at once: nobody else waits as long as this row.
+            // Takes priority over the shared cluster: the tests that run alone take the longest, because they run one
+            // by one.
             let mut up = Command::new("nice");
             up.args(["-n", "-5"]).arg(xtask()?.get_program());
             up.args(["up", "--name", &name, "--nodes", &nodes]);
@@ -63,19 +65,19 @@ pub fn cluster_name() -> Result<&'static str> {
     name.as_deref().map_err(|error| anyhow!("{error:#}"))
 }
 
-/// Whether `.config/nextest.toml` lets no other test run on the same cluster.
+/// Returns whether this test is in the group `alone` of `.config/nextest.toml`.
 fn runs_alone() -> bool {
     std::env::var("NEXTEST_TEST_GROUP").is_ok_and(|group| group == "alone")
 }
 
-/// What the runner of the tests has set.
+/// Returns an environment variable that `cargo xtask test` sets.
 pub fn variable(name: &str) -> Result<String> {
     std::env::var(name)
         .with_context(|| format!("{name} is not set: run these tests with `cargo xtask test --tier cluster`"))
 }
 
-/// Runs kubectl and returns what it printed. For what only it does; what is asked over and over goes through [`api`] and
-/// [`exec`].
+/// Runs kubectl and returns its standard output. Use it only for what [`api`] and [`exec`] cannot do: starting a
+/// process for every query is slow.
 pub fn kubectl(words: &[&str]) -> Result<String> {
     finish(
         &format!("kubectl {}", words.join(" ")),
@@ -83,7 +85,7 @@ pub fn kubectl(words: &[&str]) -> Result<String> {
     )
 }
 
-/// Runs kubectl with a manifest on its standard input and returns what it printed.
+/// Runs kubectl with a manifest on its standard input and returns its standard output.
 pub fn kubectl_with(words: &[&str], manifest: &str) -> Result<String> {
     let mut child = cluster()?
         .kubectl()
@@ -104,7 +106,7 @@ pub fn kubectl_with(words: &[&str], manifest: &str) -> Result<String> {
     )
 }
 
-/// Applies a manifest with kubectl in a namespace.
+/// Applies a manifest in a namespace, by server-side apply.
 pub fn apply(namespace: &str, manifest: &str) -> Result<String> {
     kubectl_with(&["--namespace", namespace, "apply", "--server-side"], manifest)
 }
@@ -120,12 +122,12 @@ fn finish(what: &str, output: &Output) -> Result<String> {
     Ok(printed.into_owned())
 }
 
-/// Tries until it works; the last error says why it did not.
+/// Retries until `attempt` succeeds or [`PATIENCE`] has passed, then returns the last error.
 pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Result<T>) -> Result<T> {
     eventually_within(PATIENCE, what, attempt)
 }
 
-/// [`eventually`] with a patience of one's own.
+/// Like [`eventually`], with a custom timeout.
 pub fn eventually_within<T>(
     limit: Duration,
     what: &str,
@@ -144,8 +146,8 @@ pub fn eventually_within<T>(
     }
 }
 
-/// How long to wait before the next try: the longer it takes anyway, the less a try is worth. Several tests wait at the same
-/// time, and where a try takes long, the machine has better things to do.
+/// Returns the pause before the next attempt, which grows with the time waited so far and with the duration of an
+/// attempt: several tests wait at the same time, and attempts must not overload the machine.
 fn pause(waited: Duration, took: Duration) -> Duration {
     let worth = waited / 8;
     worth
@@ -153,7 +155,7 @@ fn pause(waited: Duration, took: Duration) -> Duration {
         .clamp(Duration::from_millis(250), Duration::from_secs(2))
 }
 
-/// A namespace that goes away with the test.
+/// A namespace that is deleted with the test.
 #[derive(Debug)]
 pub struct Namespace {
     /// Its name.
@@ -161,7 +163,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace for the test with this name.
+    /// Creates a namespace for this test.
     pub fn create(test: &str) -> Result<Self> {
         let name = format!("{test}-{}", std::process::id());
         kubectl(&["create", "namespace", &name])?;
@@ -183,19 +185,19 @@ impl Namespace {
         get(&[&["--namespace", &self.name], words].concat())
     }
 
-    /// Fails as long as there is anything of these kinds (`pods,secrets`).
+    /// Fails if the namespace contains objects of these kinds (`pods,secrets`).
     pub fn has_no(&self, kinds: &str) -> Result<()> {
         let left = names(&["--namespace", &self.name, kinds])?;
         ensure!(left.is_empty(), "there is {}", left.join(", "));
         Ok(())
     }
 
-    /// Runs a command in a pod, or a ready pod of a deployment.
+    /// Runs a command in a pod, or in a ready pod of a Deployment.
     pub fn exec(&self, pod: &str, words: &[&str]) -> Result<String> {
         exec::exec(&self.name, pod, None, words)
     }
 
-    /// Runs a command in a certain container of a pod.
+    /// Runs a command in a container of a pod.
     pub fn exec_in(&self, pod: &str, container: &str, words: &[&str]) -> Result<String> {
         exec::exec(&self.name, pod, Some(container), words)
     }
@@ -210,7 +212,7 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // What a person would look at first.
+            // Helps to debug the failed test.
             for words in [
                 &["get", "all,pvc", "--output=wide"][..],
                 &["get", "events", "--sort-by=.lastTimestamp"],
@@ -226,7 +228,7 @@ impl Drop for Namespace {
     }
 }
 
-/// The project's own task runner, as `cargo xtask` would start it.
+/// Returns a command that runs `cargo xtask`.
 pub fn xtask() -> Result<Command> {
     let program =
         std::env::var_os("KEELSON_XTASK").context("KEELSON_XTASK is not set: run with `cargo xtask test`")?;
@@ -235,7 +237,7 @@ pub fn xtask() -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a command to its end; an error carries what it said.
+/// Runs a command and returns its standard output. If it fails, the error contains its output.
 pub fn run(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output()?;
     if !output.status.success() {

@@ -1,19 +1,19 @@
-//! Which connections pods have open, to be held against the evaluator of network policies.
+//! The open connections of pods, for comparison with the network policy evaluator.
 
 pub use chart_tests::network_policy::Network;
 
 /// One line of `/proc/net/tcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
-    /// This side's port.
+    /// The local port.
     pub port: u64,
-    /// The other side's address and port.
+    /// The remote address and port.
     pub remote: (String, u64),
-    /// Whether it waits for connections, or is one.
+    /// Whether the socket listens. Otherwise it is connected.
     pub listens: bool,
 }
 
-/// The sockets that listen or are connected.
+/// Returns the sockets that listen or are connected.
 pub fn sockets(proc_net_tcp: &str) -> Vec<Socket> {
     proc_net_tcp
         .lines()
@@ -35,7 +35,7 @@ pub fn sockets(proc_net_tcp: &str) -> Vec<Socket> {
         .collect()
 }
 
-/// `0100007F:1AA1`: the address in the machine's byte order.
+/// Parses an address such as `0100007F:1AA1`. The IP address is in little-endian byte order.
 fn address(text: &str) -> Option<(String, u64)> {
     let (address, port) = text.split_once(':')?;
     let address = u32::from_str_radix(address, 16).ok()?.swap_bytes();

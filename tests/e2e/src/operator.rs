@@ -1,4 +1,4 @@
-//! The test cluster's own operator, for tests that need it killed or out of the way.
+//! Kills or stops the operator of the test cluster.
 #![allow(
     clippy::indexing_slicing,
     reason = "an index into JSON that is not there gives null"
@@ -16,9 +16,9 @@ const HOME: &str = "--namespace=slurm-operator";
 
 const SELECTOR: &str = "--selector=app.kubernetes.io/name=slurm-operator";
 
-/// Ends the operator's processes with SIGKILL, as a machine's failure would, and takes their pods away: others are made at
-/// once, where a restarted container would wait longer each time. The dead hold no Lease: that others wait until it has run out is
-/// one test's subject, and all that use the operator would wait with it.
+/// Kills the operator's processes with SIGKILL, as a node failure would. Deletes their pods, because new pods start
+/// immediately, while a restarted container waits longer each time. Also clears the holder of the Lease: another test
+/// covers waiting until the Lease expires, and every test that uses the operator would wait too.
 pub fn kill() -> Result<()> {
     let pods = get(&[HOME, "pods", SELECTOR])?;
     let items = pods.get("items").and_then(Value::as_array);
@@ -36,19 +36,20 @@ pub fn kill() -> Result<()> {
     )
 }
 
-/// The same for one replica.
+/// Kills the operator's processes in one pod, and deletes the pod.
 pub fn kill_pod(name: &str, uid: &str) -> Result<()> {
     let processes = processes(uid)?;
     if !processes.is_empty() {
-        // One may have ended by itself meanwhile.
+        // A process may have exited in the meantime.
         let _ = run(Command::new("kill").arg("-9").args(&processes));
     }
-    // Another test may kill the same operator in this moment; killed it is then, too.
+    // Another test may be killing the same operator, which has the same effect.
     let gone = ["--grace-period=0", "--force", "--ignore-not-found"];
     kubectl(&[&[HOME, "delete", "pod", name], &gone[..]].concat()).map(drop)
 }
 
-/// The operator's processes in a pod. The nodes of the test cluster share the machine's process table with us.
+/// Returns the operator's processes in a pod. The test cluster's nodes run on this machine, so their processes are
+/// visible here.
 fn processes(pod: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
@@ -60,7 +61,8 @@ fn processes(pod: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Waits until what a lost machine took along is there again: the machine itself, and what every test stands on.
+/// Waits until the cluster has recovered from the loss of a node: all nodes are ready, and so are the Deployments that
+/// every test needs.
 pub fn wait_whole() -> Result<()> {
     eventually("a cluster that is whole again", || {
         let nodes = get(&["nodes"])?;
@@ -84,12 +86,12 @@ pub fn wait_whole() -> Result<()> {
     })
 }
 
-/// The operator stands still while this lives.
+/// The operator is scaled to zero until this is dropped.
 #[derive(Debug)]
 pub struct Stopped;
 
 impl Stopped {
-    /// Stops it and waits until it is gone.
+    /// Stops the operator and waits until its pods are gone.
     pub fn stop() -> Result<Self> {
         scale(0)?;
         let stopped = Self;

@@ -1,13 +1,13 @@
-//! Pages of the documentation as scripts: the fenced `sh` blocks that a comment marks are run, in their order, as a reader would.
+//! Runs the `sh` blocks of documentation pages that a comment marks, in order, as a reader would.
 //!
 //! | comment before the block | where it runs |
 //! |---|---|
 //! | `<!-- test -->` | in the reader's shell, at the root of a checkout |
 //! | `<!-- test: anna -->` | on the quick start's login node, as its user |
-//! | `<!-- test: root -->` | there, as root |
-//! | `<!-- test: way in -->` | not by itself: it is the way in, which the two above take |
+//! | `<!-- test: root -->` | on the same node, as root |
+//! | `<!-- test: way in -->` | nowhere: it is the login command, which the two above replace |
 //!
-//! One shell runs a whole page, so that what a block sets holds for the next.
+//! One shell runs all blocks of a page, so that variables set in one block are available in the next.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,9 +21,9 @@ const LIMIT: &str = "480";
 /// A block of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Where its first line is.
+    /// The line number of its first command.
     pub line: usize,
-    /// What the comment before it says; none where there is no such comment.
+    /// Where it runs, according to the comment before it. None without such a comment.
     pub place: Option<Place>,
     /// The commands.
     pub code: String,
@@ -36,11 +36,11 @@ pub enum Place {
     Here,
     /// On the login node, as this user.
     Login(&'static str),
-    /// The way to the login node.
+    /// The command that opens a shell on the login node.
     WayIn,
 }
 
-/// The `sh` blocks of a page.
+/// Returns the `sh` blocks of a page.
 pub fn blocks(page: &str) -> Result<Vec<Block>> {
     let mut found = Vec::new();
     let mut place = None;
@@ -88,7 +88,7 @@ pub fn blocks(page: &str) -> Result<Vec<Block>> {
     Ok(found)
 }
 
-/// A reader with a checkout, kubectl, helm and `cargo xtask` at hand, all of which mean one cluster.
+/// The environment of a reader: a checkout, and kubectl, helm and `cargo xtask` configured for one cluster.
 #[derive(Debug)]
 pub struct Reader {
     directory: tempfile::TempDir,
@@ -96,7 +96,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of this cluster.
+    /// Creates the environment for a cluster.
     pub fn of(cluster: &Cluster, name: &str, xtask: &Command) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -110,7 +110,7 @@ impl Reader {
         for (tool, program) in [("kubectl", cluster.kubectl()), ("helm", cluster.helm())] {
             std::os::unix::fs::symlink(program.get_program(), tools.join(tool))?;
         }
-        // The pages mean the cluster without a name, which is a person's own.
+        // The pages use the default cluster name; the script adds the name of the test's cluster.
         let cargo = format!(
             "#!/bin/sh\nshift\ntask=$1\nshift\ncase \" $* \" in *\" --name \"*) exec {0} \"$task\" \"$@\";; esac\nexec {0} \"$task\" --name {name} \"$@\"\n",
             xtask.get_program().to_string_lossy()
@@ -126,7 +126,7 @@ impl Reader {
         })
     }
 
-    /// Runs blocks, and returns what they printed.
+    /// Runs blocks and returns their standard output.
     pub fn run(&self, blocks: &[Block]) -> Result<String> {
         let mut script = String::from("set -euo pipefail\n");
         for block in blocks {
@@ -134,7 +134,7 @@ impl Reader {
             match block.place {
                 Some(Place::Here) => script.extend([mark.as_str(), &block.code]),
                 Some(Place::Login(user)) => {
-                    // Not on its standard input, which srun would read to its end.
+                    // An argument, because srun would consume the rest of a script on standard input.
                     let shell = format!(
                         "kubectl --namespace slurm exec deployment/slurm-login-users -- su --login {user} --command \"$(cat <<'END OF BLOCK'\nset -e\n{}END OF BLOCK\n)\"\n",
                         block.code

@@ -1,4 +1,4 @@
-//! A Slurm of the test's own: the charts' release `slurm` in a namespace that goes away with the test.
+//! A Slurm cluster for one test: a release `slurm` of the chart, in a namespace that is deleted with the test.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::{Namespace, api, cluster, cluster_name, eventually, eventually_within
 
 /// The chart under test.
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm");
-/// Values files that users start from.
+/// The directory of the example values files.
 pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
-/// The quick start's set of workers.
+/// The NodeSet of the quick start.
 pub const NODESET: &str = "nodeset.slinky.slurm.net/slurm-worker-cpu";
 
-/// What the quick start has for its user and the tests do without, each of which has a cluster of its own: a database, homes, users.
-/// Laid right over it, so that examples bring back what they need.
+/// Values that turn off parts of the quick start that most tests do not need: the database and the home directories.
+/// They are applied directly after the quick start's values, so that examples can turn them on again.
 pub const LEAN: &str = r"
 accounting: { enabled: false }
 loginsetDefaults: { login: { volumeMounts: [] }, podSpec: { volumes: [] } }
@@ -27,8 +27,8 @@ nodesetDefaults: { slurmd: { volumeMounts: [] }, podSpec: { volumes: [] } }
 nodesets: { cpu: { replicas: 2 } }
 ";
 
-/// What makes the quick start's pods small enough for several Slurms on the test cluster. slurmrestd's probe starts a process, so it
-/// comes less often.
+/// Values that make the quick start's pods small enough to run several Slurm clusters on the test cluster. slurmrestd's
+/// probe starts a process, so it runs less often.
 pub const SMALL: &str = r#"
 controller: { slurmctld: { resources: { requests: { cpu: 50m, memory: 64Mi } } } }
 restapi:
@@ -40,22 +40,22 @@ nodesets:
     logfile: { resources: { requests: { cpu: 1m, memory: 8Mi }, limits: { cpu: 100m, memory: 32Mi } } }
 "#;
 
-/// A Slurm cluster as the quick start makes it, with changes of the test's own.
+/// The quick start's Slurm cluster, with changes for the test.
 #[derive(Debug)]
 pub struct Slurm {
-    /// Where it is installed.
+    /// The namespace of the cluster.
     pub space: Namespace,
-    /// Value files of `examples/` that are laid over the quick start, without their suffix.
+    /// Values files of `examples/` that are applied after the quick start's, without `.yaml`.
     examples: Vec<String>,
 }
 
 impl Slurm {
-    /// Installs the quick start with more values (YAML) on top.
+    /// Installs the quick start with additional values (YAML).
     pub fn install(test: &str, values: &str) -> Result<Self> {
         Self::install_examples(Namespace::create(test)?, &[], values)
     }
 
-    /// Installs the quick start with these examples laid over it, then the values, in a namespace that is there.
+    /// Installs the quick start in an existing namespace, with these examples and then the values applied on top.
     pub fn install_examples(space: Namespace, examples: &[&str], values: &str) -> Result<Self> {
         let slurm = Self {
             space,
@@ -65,7 +65,7 @@ impl Slurm {
         Ok(slurm)
     }
 
-    /// A Slurm that was installed in another way, as release `slurm`.
+    /// Wraps a cluster that was installed in another way, as release `slurm`.
     pub fn installed(space: Namespace) -> Self {
         Self {
             space,
@@ -73,7 +73,7 @@ impl Slurm {
         }
     }
 
-    /// Installs once more what was uninstalled.
+    /// Installs the release again after it was uninstalled.
     pub fn install_again(&self, values: &str) -> Result<()> {
         self.helm("install", values)
     }
@@ -85,7 +85,7 @@ impl Slurm {
         Ok(slurm)
     }
 
-    /// Changes the release's values, as a user would.
+    /// Upgrades the release with these values.
     pub fn upgrade(&self, values: &str) -> Result<()> {
         self.helm("upgrade", values)
     }
@@ -105,7 +105,7 @@ impl Slurm {
         run(helm.arg("--values").arg(&small).arg("--values").arg(&more)).map(drop)
     }
 
-    /// Reads an object of the namespace.
+    /// Reads objects of the namespace.
     pub fn get(&self, words: &[&str]) -> Result<Value> {
         self.space.get(words)
     }
@@ -120,12 +120,13 @@ impl Slurm {
         self.space.exec("deployment/slurm-login-users", words)
     }
 
-    /// Runs a command beside slurmctld, where it works while login and slurmrestd do not.
+    /// Runs a command in the slurmctld container, which works even if login pods and slurmrestd do not.
     pub fn controller(&self, words: &[&str]) -> Result<String> {
         self.space.exec_in("slurm-controller-0", "slurmctld", words)
     }
 
-    /// The same for what may be said twice. slurmctld does not answer in the moment in which it starts or takes a configuration in.
+    /// Like [`Self::controller`], with retries, for commands that can safely run twice. slurmctld does not answer while
+    /// it starts or loads a configuration.
     pub fn ask(&self, words: &[&str]) -> Result<String> {
         eventually_within(Duration::from_secs(30), "an answer of slurmctld", || {
             self.controller(words)
@@ -135,7 +136,7 @@ impl Slurm {
     /// Waits until exactly these many workers are idle.
     pub fn wait_idle(&self, count: usize) -> Result<Vec<String>> {
         eventually(&format!("{count} idle workers"), || {
-            // Chosen here: sinfo counts a drained node without jobs as idle, too.
+            // Filtered here, because `sinfo --states=idle` also lists drained nodes without jobs.
             let states = self.controller(&["sinfo", "--noheader", "--Node", "--format=%N %T"])?;
             let mut names: Vec<String> = states
                 .lines()
@@ -150,7 +151,7 @@ impl Slurm {
         })
     }
 
-    /// Submits a batch job and returns its number.
+    /// Submits a batch job and returns its ID.
     pub fn sbatch(&self, options: &[&str], script: &str) -> Result<String> {
         let wrap = format!("--wrap={script}");
         let words = [&["sbatch", "--parsable", "--output=/dev/null"], options, &[&wrap]].concat();
@@ -167,7 +168,7 @@ impl Slurm {
         Ok(job)
     }
 
-    /// Lets the jobs of [`Slurm::hold`] on this node end.
+    /// Ends the jobs of [`Slurm::hold`] on this node.
     pub fn open(&self, node: &str) -> Result<()> {
         let pod = self.pod_of(node)?;
         eventually("a word to the job", || {
@@ -176,7 +177,7 @@ impl Slurm {
         .map(drop)
     }
 
-    /// Watches for a while that nothing happens to a worker and its job.
+    /// Checks for a few seconds that a worker's pod is not replaced and its job keeps running.
     pub fn stays_at_work(&self, node: &str, uid: &str, job: &str) -> Result<()> {
         for _ in 0..8 {
             let workers = self.workers()?;
@@ -189,7 +190,7 @@ impl Slurm {
         Ok(())
     }
 
-    /// Waits until Slurm gives no new jobs to a node, and returns the reason.
+    /// Waits until a node is drained or draining, and returns the reason.
     pub fn wait_drain(&self, node: &str) -> Result<String> {
         eventually(&format!("the drain of {node}"), || {
             let state = self.node_field(node, "State")?;
@@ -198,7 +199,7 @@ impl Slurm {
         })
     }
 
-    /// The whole reason that a node's state was given.
+    /// Returns the full reason of a node's state.
     pub fn node_reason(&self, node: &str) -> Result<String> {
         let words = ["sinfo", "--noheader", "--nodes", node, "--format=%E"];
         Ok(self
@@ -233,7 +234,7 @@ impl Slurm {
             .map(drop)
     }
 
-    /// The uid of a worker's pod.
+    /// Returns the UID of a worker's pod.
     pub fn worker(&self, node: &str) -> Result<String> {
         let pod = worker_pod(node);
         self.workers()?
@@ -241,18 +242,18 @@ impl Slurm {
             .with_context(|| format!("there is no pod {pod}"))
     }
 
-    /// A job's state as slurmctld has it.
+    /// Returns a job's state in slurmctld.
     pub fn job_state(&self, job: &str) -> Result<String> {
         self.job_field(job, "JobState")
     }
 
-    /// One field of `scontrol show job`.
+    /// Returns one field of `scontrol show job`.
     pub fn job_field(&self, job: &str, field: &str) -> Result<String> {
         let shown = self.ask(&["scontrol", "--oneliner", "show", "job", job])?;
         field_of(&shown, field).with_context(|| format!("job {job} has no {field}: {shown}"))
     }
 
-    /// One field of `scontrol show node`.
+    /// Returns one field of `scontrol show node`.
     pub fn node_field(&self, node: &str, field: &str) -> Result<String> {
         let shown = self.ask(&["scontrol", "--oneliner", "show", "node", node])?;
         field_of(&shown, field).with_context(|| format!("node {node} has no {field}: {shown}"))
@@ -267,7 +268,7 @@ impl Slurm {
         })
     }
 
-    /// The uid of each worker pod, by name: another uid is another pod.
+    /// Returns the UID of each worker pod, by name. A different UID means a different pod.
     pub fn workers(&self) -> Result<std::collections::BTreeMap<String, String>> {
         let pods = self.get(&["pods", "--selector=app.kubernetes.io/name=slurmd"])?;
         let items = pods
@@ -286,7 +287,8 @@ impl Slurm {
             .collect()
     }
 
-    /// Every pod that this selector finds: its uid and how often its containers were restarted. Equal means untouched.
+    /// Returns the UID and the number of container restarts of each selected pod, by name. Equal results mean that no
+    /// pod was replaced or restarted.
     pub fn pods(&self, selector: &str) -> Result<std::collections::BTreeMap<String, (String, u64)>> {
         let pods = self.get(&["pods", &format!("--selector={selector}")])?;
         let items = pods.get("items").and_then(Value::as_array);
@@ -316,7 +318,7 @@ impl Slurm {
             .collect())
     }
 
-    /// Adds lines to the Controller's extraConf as it was installed.
+    /// Sets the Controller's extraConf to the installed text plus these lines.
     pub fn add_conf(&self, installed: &str, lines: &str) -> Result<()> {
         let extra = format!("{installed}\n{lines}\n");
         self.patch(
@@ -325,14 +327,14 @@ impl Slurm {
         )
     }
 
-    /// The Controller's extraConf.
+    /// Returns the Controller's extraConf.
     pub fn extra_conf(&self) -> Result<String> {
         let controller = self.get(&["controllers.slinky.slurm.net", "slurm"])?;
         let extra = controller.pointer("/spec/extraConf").and_then(Value::as_str);
         Ok(extra.unwrap_or_default().trim_end().to_owned())
     }
 
-    /// One setting as slurmctld has it now.
+    /// Returns the current value of a setting in slurmctld.
     pub fn setting(&self, name: &str) -> Result<String> {
         let shown = self.ask(&["scontrol", "show", "config"])?;
         shown
@@ -343,7 +345,7 @@ impl Slurm {
             .with_context(|| format!("no {name} in {shown}"))
     }
 
-    /// Puts a value into a Secret.
+    /// Sets a key of a Secret.
     pub fn set_secret(&self, name: &str, key: &str, value: &str) -> Result<()> {
         self.patch(
             &format!("secret/{name}"),
@@ -356,7 +358,8 @@ impl Slurm {
         self.wait_told(object, [kind, status, reason], &[])
     }
 
-    /// Waits for a condition (type, status, reason) with these words in its message: one reason may be told of in several ways.
+    /// Waits for a condition (type, status, reason) whose message contains these words: a reason can have several
+    /// messages. An empty reason matches any. Returns the message.
     pub fn wait_told(
         &self,
         object: &str,
@@ -385,7 +388,7 @@ impl Drop for Slurm {
         let Ok(name) = cluster_name() else {
             return;
         };
-        // Tests end with an error, not with a panic, so this is printed always; the runner shows it when they fail.
+        // Always printed, because tests fail with an error and do not panic. The runner shows it only for failed tests.
         let mut told = format!("--- the Slurm of {} on cluster {name}\n", self.space.name);
         for words in [
             &[
@@ -406,7 +409,8 @@ impl Drop for Slurm {
     }
 }
 
-/// Gives helm the values of the quick start, [`LEAN`], from a directory that outlives the command.
+/// Adds the values of the quick start and [`LEAN`] to a helm command. The directory must exist until the command has
+/// run.
 pub fn lean_quick_start(helm: &mut Command, directory: &Path) -> Result<()> {
     let lean = directory.join("lean.yaml");
     std::fs::write(&lean, LEAN)?;
@@ -415,12 +419,12 @@ pub fn lean_quick_start(helm: &mut Command, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The pod that serves a node of the quick start's workers.
+/// Returns the name of the pod that runs a node of the quick start's NodeSet.
 pub fn worker_pod(node: &str) -> String {
     format!("slurm-worker-{node}")
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Result<&'a Value> {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     conditions
@@ -430,7 +434,7 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Result<&'a Value> {
         .with_context(|| format!("no condition {kind}"))
 }
 
-/// The operator's pods' log, for tests that look for what must not be in it.
+/// Returns the logs of the operator's pods.
 pub fn operator_log() -> Result<String> {
     kubectl(&[
         "--namespace=slurm-operator",
@@ -440,7 +444,7 @@ pub fn operator_log() -> Result<String> {
     ])
 }
 
-/// `Name=value` of a one-line `scontrol show`; the value ends at the next blank.
+/// Returns the value of a `Name=value` in the one-line output of `scontrol show`. The value ends at the next space.
 fn field_of(shown: &str, field: &str) -> Option<String> {
     let start = format!("{field}=");
     shown

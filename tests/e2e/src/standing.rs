@@ -1,4 +1,5 @@
-//! What stands fast while the operator under a cluster is exchanged: pods with jobs or people in them, keys, volumes, objects.
+//! What must not change in a cluster while its operator is replaced: worker and login pods, keys, volumes and custom
+//! resources.
 #![allow(
     clippy::indexing_slicing,
     reason = "an index into JSON that is not there gives null"
@@ -12,14 +13,14 @@ use serde_json::{Value, json};
 use crate::slurm::{Slurm, condition};
 use crate::{eventually, get};
 
-/// The kinds that a cluster is made of.
+/// The kinds of a cluster's custom resources.
 const KINDS: &str = "controllers.slinky.slurm.net,restapis.slinky.slurm.net,nodesets.slinky.slurm.net,loginsets.slinky.slurm.net";
 
-/// By what each thing is known again.
+/// The identity of each object, by kind and name.
 pub type Standing = BTreeMap<String, Value>;
 
 impl Slurm {
-    /// Everything that must be the same afterwards.
+    /// Records everything that must not change.
     pub fn standing(&self) -> Result<Standing> {
         let mut standing = Standing::new();
         for object in self.items(&[KINDS])? {
@@ -34,7 +35,7 @@ impl Slurm {
                 .collect();
             standing.insert(named(&pod), json!([pod["metadata"]["uid"], ids]));
         }
-        // Those of another type are helm's own notes.
+        // Secrets of other types are Helm's release records.
         for secret in self.items(&["secrets", "--field-selector=type=Opaque"])? {
             standing.insert(named(&secret), json!([secret["metadata"]["uid"], secret["data"]]));
         }
@@ -51,7 +52,7 @@ impl Slurm {
         Ok(standing)
     }
 
-    /// Fails if anything is another than it was.
+    /// Fails if anything differs from the recorded state.
     pub fn stands(&self, before: &Standing) -> Result<()> {
         let now = self.standing()?;
         for (what, state) in before {
@@ -61,7 +62,7 @@ impl Slurm {
         Ok(())
     }
 
-    /// How often slurmctld has begun: forms that its pod has had, and restarts within the last.
+    /// Counts the starts of slurmctld: revisions of its StatefulSet, plus container restarts of the current pod.
     pub fn beginnings(&self) -> Result<u64> {
         let forms = self.items(&[
             "controllerrevisions",
@@ -79,7 +80,7 @@ impl Slurm {
         Ok(newest + restarts.context("slurmctld's container is not there")?)
     }
 
-    /// [`all_settled`] in this Slurm's namespace.
+    /// Calls [`all_settled`] for the namespace of this cluster.
     pub fn all_settled(&self) -> Result<()> {
         all_settled(&self.space.name)
     }
@@ -89,7 +90,8 @@ impl Slurm {
     }
 }
 
-/// Waits until everything is ready as it is now, and nothing is in motion that could still restart something.
+/// Waits until the latest generation of every custom resource is ready, not degraded and not progressing, so that
+/// nothing will restart any more.
 pub fn all_settled(namespace: &str) -> Result<()> {
     eventually("everything ready as it is now", || {
         let objects = items(namespace, &[KINDS])?;

@@ -1,4 +1,4 @@
-//! A Slurm's workers as Kubernetes and slurmctld see them, and looking at them while something happens.
+//! The workers of a Slurm cluster in Kubernetes and slurmctld, and sampling of their state during an action.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::slurm::{NODESET, Slurm, condition};
 use crate::{eventually, kubectl, names};
 
-/// The cluster's machines.
+/// Returns the names of the Kubernetes nodes.
 pub fn machines() -> Result<Vec<String>> {
     let nodes = names(&["nodes"])?;
     Ok(nodes
@@ -20,39 +20,39 @@ pub fn machines() -> Result<Vec<String>> {
         .collect())
 }
 
-/// Marks machines for one test's workers, and takes the marks away again.
+/// Labels and taints on Kubernetes nodes for the workers of one test. Dropping it removes them.
 #[derive(Debug)]
 pub struct Marks {
-    /// The label, and the taint.
+    /// The key of both the label and the taint.
     pub key: String,
 }
 
 impl Marks {
-    /// Marks of this test; no machine has them yet.
+    /// Creates a key for this test. No node has it yet.
     pub fn new(test: &str) -> Self {
         Self {
             key: format!("test.keelson.dev/{test}-{}", std::process::id()),
         }
     }
 
-    /// Labels a machine.
+    /// Labels a node.
     pub fn put(&self, machine: &str) -> Result<()> {
         let mark = format!("{}=yes", self.key);
         kubectl(&["label", "--overwrite", "node", machine, &mark]).map(drop)
     }
 
-    /// Takes the label away.
+    /// Removes the label.
     pub fn take(&self, machine: &str) -> Result<()> {
         kubectl(&["label", "node", machine, &format!("{}-", self.key)]).map(drop)
     }
 
-    /// Taints a machine against new pods.
+    /// Taints a node with `NoSchedule`.
     pub fn taint(&self, machine: &str) -> Result<()> {
         let taint = format!("{}=yes:NoSchedule", self.key);
         kubectl(&["taint", "--overwrite", "node", machine, &taint]).map(drop)
     }
 
-    /// Takes the taint away.
+    /// Removes the taint.
     pub fn untaint(&self, machine: &str) -> Result<()> {
         kubectl(&["taint", "node", machine, &format!("{}-", self.key)]).map(drop)
     }
@@ -68,13 +68,13 @@ impl Drop for Marks {
 }
 
 impl Slurm {
-    /// The nodes that slurmctld knows.
+    /// Returns the nodes that slurmctld knows.
     pub fn nodes(&self) -> Result<BTreeSet<String>> {
         let shown = self.controller(&["sinfo", "--noheader", "--Node", "--format=%N"])?;
         Ok(shown.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// The name of the pod that serves a node, in either scaling mode.
+    /// Returns the name of the pod that runs a Slurm node, in either scaling mode.
     pub fn pod_of(&self, node: &str) -> Result<String> {
         let selector = format!("--selector=nodeset.slinky.slurm.net/pod-hostname={node}");
         let found = names(&["--namespace", &self.space.name, "pods", &selector])?;
@@ -84,7 +84,7 @@ impl Slurm {
             .with_context(|| format!("{node} has no pod"))
     }
 
-    /// How many workers take jobs, as slurmctld sees it, and what it says of all of them.
+    /// Returns how many workers accept jobs according to slurmctld, and the states of all nodes.
     pub fn in_service(&self) -> Result<(usize, String)> {
         let states = self.controller(&["sinfo", "--noheader", "--Node", "--format=%N %T"])?;
         let at_work: BTreeSet<&str> = states
@@ -96,7 +96,7 @@ impl Slurm {
         Ok((at_work.len(), states.clone()))
     }
 
-    /// Waits until the operator has nothing left to do with the NodeSet as it is now, and returns its status.
+    /// Waits until the latest generation of the NodeSet is ready and not progressing, and returns its status.
     pub fn settled(&self) -> Result<Value> {
         eventually("a settled NodeSet", || {
             let set = self.get(&[NODESET])?;
@@ -113,14 +113,14 @@ impl Slurm {
     }
 }
 
-/// Whether a node in this state takes jobs, as `sinfo` writes states. It does so all the same when it has not answered the last
-/// ping (`*`), cleans up behind another job (`+`) or is meant for a job to come (`-`, planned).
+/// Returns whether a node in this `sinfo` state accepts jobs. It also does if it has not answered the last ping (`*`),
+/// is cleaning up after a job (`+`) or is planned for a future job (`-`).
 fn takes_jobs(state: &str) -> bool {
     let state = state.trim().trim_end_matches(['*', '+', '-']);
     matches!(state, "idle" | "planned" | "allocated" | "mixed" | "completing")
 }
 
-/// Does something and looks at something else over and over meanwhile; a look that fails is left out.
+/// Runs `work` and calls `look` repeatedly in the meantime. Returns both results, without the samples that failed.
 pub fn sampled<S: Send, T>(
     look: impl Fn() -> Result<S> + Sync,
     work: impl FnOnce() -> Result<T>,

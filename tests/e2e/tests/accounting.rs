@@ -1,12 +1,12 @@
-//! Job records in a real database, from the charts' values to `sacct`: the password is changed, wrong and right again,
-//! the database goes away, the signing key is exchanged.
+//! Tests job records in a real database, from the chart's values to `sacct`: the password changes, is wrong and is
+//! corrected, the database stops, and the signing key changes.
 
 use anyhow::{Context, Result, ensure};
 use e2e::slurm::{CHART, EXAMPLES, condition, lean_quick_start};
 use e2e::{Namespace, api, cluster, eventually, run};
 use serde_json::Value;
 
-/// A Slurm without workers: jobs wait, and their records are written all the same.
+/// A cluster without workers. Its jobs stay pending, but are recorded.
 struct Slurm {
     space: Namespace,
 }
@@ -40,7 +40,7 @@ impl Slurm {
         Ok(job.trim().to_owned())
     }
 
-    /// The state of a job by the database's records.
+    /// Returns the state of a job in the accounting records.
     fn recorded(&self, job: &str) -> Result<String> {
         let words = [
             "sacct",
@@ -57,7 +57,7 @@ impl Slurm {
         api::patch(&self.space.name, &format!("secret/{name}"), &patch)
     }
 
-    /// Waits until the Accounting is ready, or not, for this reason; returns what it says.
+    /// Waits until the Accounting's `Ready` condition has this status and reason, and returns its message.
     fn accounting_is(&self, ready: &str, reason: &str) -> Result<String> {
         eventually(&format!("Ready={ready} for the reason {reason}"), || {
             let accounting = self.get(&["accounting", "slurm"])?;
@@ -78,7 +78,7 @@ impl Slurm {
             .to_string())
     }
 
-    /// Waits for a slurmdbd that is another than this and works.
+    /// Waits until the slurmdbd pod with this UID is replaced and the new one is ready.
     fn replaced(&self, former: &str) -> Result<()> {
         eventually("another slurmdbd", || {
             ensure!(self.slurmdbd()? != former, "slurmdbd is the same");
@@ -87,13 +87,13 @@ impl Slurm {
         self.accounting_is("True", "AsSpecified").map(drop)
     }
 
-    /// The token in the Secret of the Token `anna`.
+    /// Returns the token in the Secret of the Token `anna`.
     fn token(&self) -> Result<String> {
         let template = "--output=go-template={{.data.SLURM_JWT | base64decode}}";
         self.space.kubectl(&["get", "secret", "anna-jwt-root", template])
     }
 
-    /// Asks slurmdbd something with a token.
+    /// Sends a query to slurmdbd with a token.
     fn ask_slurmdbd(&self, token: &str) -> Result<String> {
         let token = format!("SLURM_JWT={token}");
         self.login(&[
@@ -114,7 +114,7 @@ fn job_records_survive_what_happens_to_the_database_and_its_password() -> Result
     let slurm = Slurm::install()?;
     slurm.accounting_is("True", "AsSpecified")?;
 
-    // slurmctld registers its cluster by itself.
+    // slurmctld registers its cluster automatically.
     let cluster = format!("{}_slurm", slurm.space.name);
     eventually("the cluster's registration", || {
         let known = slurm.login(&[
@@ -156,14 +156,14 @@ fn job_records_survive_what_happens_to_the_database_and_its_password() -> Result
         Ok(())
     })?;
 
-    // A wrong one is told in the database's own words, and a right one repairs it.
+    // With a wrong password, the condition quotes the database. With the correct one, it recovers.
     slurm.set_secret("mariadb-password", "password", "wrong")?;
     let said = slurm.accounting_is("False", "DatabaseUnusable")?;
     ensure!(said.contains("Access denied for user 'slurm'"), "{said}");
     slurm.set_secret("mariadb-password", "password", "another")?;
     slurm.accounting_is("True", "AsSpecified")?;
 
-    // slurmdbd goes on listening when it loses the database; whoever uses it then makes it complain.
+    // slurmdbd keeps listening when it loses the database, and only logs an error when it gets a query.
     slurm
         .space
         .kubectl(&["scale", "statefulset", "mariadb", "--replicas=0"])?;
@@ -182,10 +182,10 @@ fn job_records_survive_what_happens_to_the_database_and_its_password() -> Result
     let state = eventually("an answer of the database", || slurm.recorded(&job))?;
     ensure!(state.starts_with("CANCELLED"), "{state:?}");
 
-    a_token_is_signed_anew_when_the_key_changes(&slurm)
+    a_token_is_signed_again_when_the_key_changes(&slurm)
 }
 
-fn a_token_is_signed_anew_when_the_key_changes(slurm: &Slurm) -> Result<()> {
+fn a_token_is_signed_again_when_the_key_changes(slurm: &Slurm) -> Result<()> {
     slurm.space.apply(
         r#"{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "Token", "metadata": {"name": "anna"},
             "spec": {"username": "root", "lifetime": "1h",
@@ -211,7 +211,7 @@ fn a_token_is_signed_anew_when_the_key_changes(slurm: &Slurm) -> Result<()> {
     let token = slurm.get(&["token.slinky.slurm.net", "anna"])?;
     ensure!(condition(&token, "Ready")?["status"] == "True", "{token}");
 
-    // What a Token made goes with it.
+    // The Secret is deleted with its Token.
     slurm
         .space
         .kubectl(&["delete", "token.slinky.slurm.net", "anna"])?;
@@ -221,7 +221,7 @@ fn a_token_is_signed_anew_when_the_key_changes(slurm: &Slurm) -> Result<()> {
     })
 }
 
-/// Accounting is turned on in a cluster that runs, before its database is there.
+/// Enables accounting in a running cluster, before the database exists.
 #[test]
 fn accounting_that_is_turned_on_later_records_jobs() -> Result<()> {
     let space = Namespace::create("records-later")?;
@@ -237,7 +237,7 @@ fn accounting_that_is_turned_on_later_records_jobs() -> Result<()> {
         )
     };
     registered("False", "Starting")?;
-    // Jobs start as before, and those that still run are recorded.
+    // Jobs still start, and jobs that run when slurmdbd becomes available are recorded.
     let through = slurm.sbatch(&["--job-name=through"], "sleep 600")?;
     eventually("a running job", || {
         let state = slurm.login(&["squeue", "--noheader", "--format=%T", "--jobs", &through])?;
@@ -252,7 +252,7 @@ fn accounting_that_is_turned_on_later_records_jobs() -> Result<()> {
     is_recorded(&slurm, &through, "CANCELLED")?;
     is_recorded(&slurm, &after, "COMPLETED")?;
 
-    // Jobs run and end while the database is away, and slurmdbd is another one when it is back.
+    // Jobs run and end while the database is down, and slurmdbd is replaced before the database is back.
     let database = |replicas: &str| {
         let words = ["scale", "statefulset", "mariadb", replicas];
         slurm.space.kubectl(&words).map(drop)

@@ -1,5 +1,6 @@
-//! The example of docs/src/how-to/autoscaling.md. The autoscaler of Kubernetes is the real one. What would bring it numbers, Prometheus and
-//! an adapter, is not on the test cluster: a stand-in reads slurmctld's metrics, computes the example's query and scales by it.
+//! Tests the examples of docs/src/how-to/autoscaling.md with the real `HorizontalPodAutoscaler`. The test cluster has
+//! no Prometheus and no adapter, so a fake reads slurmctld's metrics, computes the example's query and scales
+//! accordingly.
 
 use anyhow::{Context, Result, ensure};
 use e2e::slurm::{EXAMPLES, NODESET, Slurm, condition};
@@ -12,7 +13,7 @@ fn example(name: &str) -> Result<(String, Value)> {
     Ok((text, value))
 }
 
-/// Stands in for Prometheus, its adapter and the arithmetic of the autoscaler.
+/// A fake for Prometheus, its adapter and the calculation of the autoscaler.
 struct StandIn {
     query: String,
     smallest: u64,
@@ -39,7 +40,7 @@ impl StandIn {
         })
     }
 
-    /// The query's value by slurmctld's own metrics. It is a sum of `sum(name{partition="…"})`.
+    /// Computes the query from slurmctld's metrics. The query must be a sum of `sum(name{partition="…"})`.
     fn value(&self, slurm: &Slurm) -> Result<u64> {
         let path = format!(
             "/api/v1/namespaces/{}/pods/slurm-controller-0:6817/proxy/metrics/partitions",
@@ -105,7 +106,7 @@ fn workers_come_with_jobs_and_go_without() -> Result<()> {
     ensure!(stand_in.scale(&slurm)? == 3);
     slurm.wait_job(&waiting, "COMPLETED")?;
 
-    // An upgrade of the release leaves the number alone.
+    // An upgrade of the release does not change the number of replicas.
     slurm.upgrade("{}")?;
     ensure!(replicas(&slurm)? == Some(3), "{:?}", replicas(&slurm)?);
 

@@ -1,8 +1,8 @@
-//! The webhook's certificate made and renewed by cert-manager, from the charts of both. To build cert-manager takes minutes
-//! where nothing of it is in the cache, so this is a test for the soak tier.
+//! Tests a webhook certificate that cert-manager issues, with the charts of both. The test is in the soak tier, because
+//! building cert-manager without a cache takes minutes.
 //!
-//! This webhook looks after one of the system's namespaces, which the test cluster's own leaves alone: what is refused
-//! there was refused by this one.
+//! This webhook validates a system namespace that the test cluster's own webhook excludes, so only this webhook can
+//! reject objects there.
 
 #![allow(
     clippy::indexing_slicing,
@@ -25,7 +25,7 @@ const CERTIFICATE: &str = "certified-webhook";
 const WEBHOOK: &str = "certified-webhook";
 const LOOKED_AFTER: &str = "kube-public";
 
-/// A release that goes with the test, cluster-wide objects included.
+/// A release that is uninstalled with the test, including its cluster-wide objects.
 struct Release {
     space: Namespace,
     name: &'static str,
@@ -80,7 +80,7 @@ fn install_cert_manager() -> Result<Release> {
         "crds": { "enabled": true, "keep": false },
         "startupapicheck": { "enabled": false },
         "image": of("controller"),
-        // The programs that serve no health endpoint are as alive as their process.
+        // The testbed's build of the controller serves no health endpoint.
         "livenessProbe": { "enabled": false },
         "webhook": { "image": of("webhook") },
         "cainjector": { "image": of("cainjector") },
@@ -102,7 +102,7 @@ fn install_webhook() -> Result<Release> {
     Release::install("certified", CHART, &values)
 }
 
-/// What stands in the Certificate about the newest one: its revision and its end.
+/// Returns the revision and the expiry of the latest certificate, from the Certificate's status.
 fn issued(release: &Release) -> Result<(u64, Timestamp)> {
     let certificate = release.get(&["certificate", CERTIFICATE])?;
     let ready = condition(&certificate, "Ready")?;
@@ -112,7 +112,7 @@ fn issued(release: &Release) -> Result<(u64, Timestamp)> {
     Ok((revision.context("no revision")?, end.context("no end")?.parse()?))
 }
 
-/// The webhook's only pod, and until when the certificate is good that it serves.
+/// Returns the identity of the webhook's only pod, and the expiry of the certificate that it serves.
 fn served(release: &Release) -> Result<(String, f64)> {
     let pods = release.get(&["pods"])?;
     let pods = pods["items"].as_array().context("no list")?;
@@ -138,7 +138,7 @@ fn is_until(served: f64, issued: Timestamp) -> bool {
     (served - issued.as_duration().as_secs_f64()).abs() < 1.0
 }
 
-/// Whether the API server would take a NodeSet of this name.
+/// Creates a NodeSet with this name by dry run. Fails if the API server rejects it.
 fn ask(name: &str) -> Result<String> {
     let nodeset = json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": name },
@@ -152,12 +152,9 @@ fn ask(name: &str) -> Result<String> {
 
 fn admission_works() -> Result<()> {
     eventually("a good NodeSet is let through", || ask("workers"))?;
-    // Slurm has another use for the word.
+    // `all` has a special meaning in Slurm.
     let refused = ask("all").err().context("a bad NodeSet was let through")?;
-    ensure!(
-        refused.to_string().contains("give this NodeSet another name"),
-        "{refused:#}"
-    );
+    ensure!(refused.to_string().contains("rename this NodeSet"), "{refused:#}");
     Ok(())
 }
 
@@ -190,7 +187,7 @@ fn cert_manager_makes_the_webhooks_certificate_and_another_when_it_is_lost_soak(
     })?;
     let mut looks = 0;
     eventually("the webhook serves it", || {
-        // The kubelet looks at a pod's volumes when the pod changes, else now and then.
+        // Annotate the pods, because the kubelet updates volumes when a pod changes, and otherwise only periodically.
         looks += 1;
         let poke = format!("looks={looks}");
         webhook
@@ -200,9 +197,6 @@ fn cert_manager_makes_the_webhooks_certificate_and_another_when_it_is_lost_soak(
         ensure!(is_until(until, end), "served until {until}, issued until {end}");
         Ok(())
     })?;
-    ensure!(
-        served(&webhook)?.0 == pod,
-        "the webhook was started anew meanwhile"
-    );
+    ensure!(served(&webhook)?.0 == pod, "the webhook was restarted meanwhile");
     admission_works()
 }

@@ -1,4 +1,4 @@
-//! slurmctld and slurmrestd under changes: of the configuration, good and bad, and of the keys, while a job runs.
+//! Tests slurmctld and slurmrestd while a job runs: valid and invalid configuration changes, and changes of the keys.
 
 use std::time::Instant;
 
@@ -8,12 +8,11 @@ use e2e::slurm::Slurm;
 use serde_json::json;
 
 const CONTROLLER: &str = "controllers.slinky.slurm.net/slurm";
-/// One worker is enough for one job.
 const ONE_WORKER: &str = "nodesets: { cpu: { replicas: 1 } }";
-/// Every pod of a release.
+/// Selects every pod of a release.
 const ALL: &str = "app.kubernetes.io/name in (slurmctld, slurmrestd, login, slurmd)";
 
-/// A Slurm with a job that runs until it is cancelled.
+/// Installs a cluster and starts a job that runs until it is cancelled.
 fn busy(test: &str, values: &str) -> Result<(Slurm, Job)> {
     let slurm = Slurm::install_ready(test, &format!("{ONE_WORKER}\n{values}"), 1)?;
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "True", "AsSpecified")?;
@@ -35,7 +34,7 @@ struct Job {
 }
 
 impl Job {
-    /// It runs, and was never started again.
+    /// Fails unless the job is running and was never restarted.
     fn goes_on(&self, slurm: &Slurm) -> Result<()> {
         let (state, started) = (
             slurm.job_state(&self.id)?,
@@ -80,7 +79,7 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     untouched(&slurm)?;
     job.goes_on(&slurm)?;
 
-    // What only slurmctld itself can find wrong.
+    // An error that only slurmctld can detect.
     slurm.add_conf(&installed, "MinJobAge=88\nPriorityType=priority/no_such_plugin")?;
     let said = slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
     println!("a bad extraConf: {said}");
@@ -93,7 +92,7 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     untouched(&slurm)?;
     job.goes_on(&slurm)?;
 
-    // A restart in the middle meets the bad file and comes up with the last good one.
+    // A slurmctld that restarts now starts with the last good configuration, not with the rejected one.
     slurm.space.kubectl(&["delete", "pod", "slurm-controller-0"])?;
     eventually("another slurmctld", || {
         let now = slurm.pods(controllers)?;
@@ -113,7 +112,7 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigRefused")?;
     let second = slurm.pods(controllers)?;
 
-    // A slurmrestd that starts in the middle does not meet it at all: it would die of what it cannot read.
+    // A slurmrestd that starts now does not get the rejected configuration, because it would exit.
     let refused = |line: &str, why: &str| {
         slurm.add_conf(&installed, &format!("MinJobAge=88\n{line}"))?;
         slurm.wait_told(CONTROLLER, ["ConfigApplied", "False", "ConfigRefused"], &[why])
@@ -126,20 +125,20 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     slurm.space.kubectl(&rolled_out)?;
     slurm.wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")?;
 
-    // slurmctld would wait a minute for it, twice, and serve nobody meanwhile.
+    // slurmctld would wait for the missing file twice, a minute each, without serving requests.
     refused("Include /no/such/file", "/no/such/file, which is not there")?;
     slurm.add_conf(&installed, "MinJobAge=88\nInclude gpus.conf")?;
     let said = slurm.wait_condition(CONTROLLER, "Degraded", "True", "ReferenceMissing")?;
     ensure!(said.contains("spec.configFileRefs"), "{said}");
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ReferenceMissing")?;
 
-    // What waits for jobs is not shown together with what was refused before it.
+    // A change that waits for jobs replaces the report about the previously rejected one.
     refused("NoSuchParameter=1", "NoSuchParameter")?;
     slurm.add_conf(&installed, "MinJobAge=88\nSwitchType=switch/hpe_slingshot")?;
     slurm.wait_told(
         CONTROLLER,
         ["Progressing", "True", "ConfigPending"],
-        &["SwitchType would cost running jobs"],
+        &["SwitchType would kill running jobs"],
     )?;
     slurm.wait_condition(CONTROLLER, "ConfigApplied", "False", "ConfigPending")?;
     slurm.wait_condition(CONTROLLER, "Degraded", "False", "")?;
@@ -160,7 +159,7 @@ fn a_configuration_is_applied_refused_and_healed_while_a_job_runs() -> Result<()
     job.goes_on(&slurm)
 }
 
-/// `helm test` fails with slurmctld's words, and so does whoever waits for the condition.
+/// Checks that `helm test` fails with slurmctld's message, and that `kubectl wait` for the condition fails.
 fn a_pipeline_sees_the_refusal(slurm: &Slurm) -> Result<()> {
     let mut test = e2e::cluster()?.helm();
     test.args(["test", "slurm", "--timeout=5m", "--namespace", &slurm.space.name]);
@@ -210,7 +209,7 @@ fn what_needs_a_restart_gets_one_after_slurmctld_has_accepted_it() -> Result<()>
     job.goes_on(&slurm)
 }
 
-/// Whether slurmctld lets in whoever shows the token of this Secret.
+/// Fails unless slurmctld accepts the token in this Secret. Returns the encoded token.
 fn lets_in(slurm: &Slurm, secret: &str) -> Result<String> {
     let stored = slurm.get(&["secret", secret])?;
     let encoded = stored
@@ -256,7 +255,7 @@ fn the_jwt_key_is_rotated_while_a_job_runs_and_nothing_restarts() -> Result<()> 
         slurm.login(&["bash", "-c", &old]).is_err(),
         "a token of the old key still lets in"
     );
-    // The operator sees Slurm again, by slurmrestd, which holds no JWT key and has no reason to restart.
+    // The operator reaches Slurm again, through a slurmrestd that has no JWT key and therefore did not restart.
     slurm.wait_condition("nodesets/slurm-worker-cpu", "Ready", "True", "")?;
     let now = slurm.pods(ALL)?;
     ensure!(
@@ -275,7 +274,11 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
     slurm.controller(&["scontrol", "update", &drain, "State=DRAIN", "Reason=a bad disk"])?;
     let pods = slurm.pods(ALL)?;
     slurm.set_secret("slurm-auth-slurm", "slurm.key", &"another-key-".repeat(90))?;
-    slurm.wait_told(CONTROLLER, ["Progressing", "True", "KeyPending"], &["1 job runs"])?;
+    slurm.wait_told(
+        CONTROLLER,
+        ["Progressing", "True", "KeyPending"],
+        &["waiting for 1 running job"],
+    )?;
     job.goes_on(&slurm)?;
     let now = slurm.pods(ALL)?;
     ensure!(
@@ -294,7 +297,7 @@ fn another_slurm_key_waits_until_no_job_runs() -> Result<()> {
     slurm.wait_condition(CONTROLLER, "Progressing", "False", "")?;
     for app in ["slurmctld", "slurmrestd", "login", "slurmd"] {
         let selector = format!("app.kubernetes.io/name={app}");
-        eventually(&format!("{app} has started anew"), || {
+        eventually(&format!("{app} has restarted"), || {
             let now = slurm.pods(&selector)?;
             ensure!(!now.is_empty(), "there is none");
             let old: Vec<_> = now
@@ -322,12 +325,15 @@ fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Res
     slurm.wait_job(&job, "RUNNING")?;
     let worker = slurm.job_field(&job, "NodeList")?;
     let before = slurm.pods(controllers)?;
-    // The same folder, by another name: what matters is that the parameter changes.
+    // A different path to the same directory, because only the parameter has to change.
     slurm.add_conf(&slurm.extra_conf()?, "SlurmdSpoolDir=/var/spool/slurmd/.")?;
     slurm.wait_told(
         CONTROLLER,
         ["Progressing", "True", "ConfigPending"],
-        &["SlurmdSpoolDir would cost running jobs", "1 job runs"],
+        &[
+            "SlurmdSpoolDir would kill running jobs",
+            "waiting for 1 running job",
+        ],
     )?;
     ensure!(
         slurm.setting("SlurmdSpoolDir")? == "/var/spool/slurmd" && slurm.pods(controllers)? == before,
@@ -360,7 +366,8 @@ fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Res
     }
     slurm.wait_idle(1)?;
 
-    // One that slurmctld refuses is withdrawn: the nodes come back, and no later start of slurmctld meets it.
+    // A change that slurmctld rejects is withdrawn: the nodes are resumed, and slurmctld does not get the change at a
+    // later start.
     let installed = slurm.extra_conf()?;
     slurm.add_conf(&installed, "SwitchType=switch/nosuch")?;
     slurm.wait_told(
@@ -381,7 +388,8 @@ fn a_configuration_that_jobs_do_not_survive_waits_likewise(slurm: &Slurm) -> Res
         .map(drop)
 }
 
-/// Some of these find the nodes drained, some start just before.
+/// Submits jobs that begin a few seconds apart, so that some become eligible before and some while the nodes are
+/// drained.
 fn late_jobs(slurm: &Slurm) -> Result<Vec<String>> {
     [1, 7, 14, 21, 28]
         .iter()
@@ -425,7 +433,7 @@ fn slurmrestd_is_ready_while_it_reaches_slurmctld() -> Result<()> {
     ensure!(said.contains("0 of 2"), "{said}");
     slurm.patch(CONTROLLER, &template(json!(null)))?;
     slurm.wait_condition("restapis/slurm", "Ready", "True", "AsSpecified")?;
-    // One pod alone has no budget, which would only hold up drains of its machine.
+    // A single pod gets no PodDisruptionBudget, which would only block drains of its node.
     slurm.patch("restapis/slurm", &json!({ "spec": { "replicas": 1 } }))?;
     eventually("the budget is gone", || {
         ensure!(slurm.get(&["pdb", "slurm-restapi"]).is_err(), "it is there");
@@ -437,7 +445,7 @@ fn slurmrestd_is_ready_while_it_reaches_slurmctld() -> Result<()> {
 fn a_slurmctld_that_dies_comes_back_with_its_workers() -> Result<()> {
     let slurm = Slurm::install_ready("dies", ONE_WORKER, 1)?;
     let worker = slurm.nodes()?.pop_first().context("no worker")?;
-    // By itself slurmctld writes new workers down within five minutes.
+    // Without the operator, slurmctld may take up to five minutes to save new workers.
     eventually("the worker is written down", || {
         let saved = format!("grep --quiet {worker} /var/spool/slurmctld/*/node_state");
         slurm.controller(&["sh", "-c", &saved])
@@ -445,7 +453,7 @@ fn a_slurmctld_that_dies_comes_back_with_its_workers() -> Result<()> {
     let before = slurm.pods("app.kubernetes.io/name=slurmctld")?;
     let kill = "for it in /proc/[0-9]*; do \
         if [ \"$(cat $it/comm)\" = slurmctld ]; then kill -9 ${it#/proc/}; fi; done";
-    // The end of the container ends the command, too.
+    // The command fails, because its container is killed.
     let _ = slurm.controller(&["bash", "-c", kill]);
     eventually("slurmctld was started again", || {
         let now = slurm.pods("app.kubernetes.io/name=slurmctld")?;

@@ -1,5 +1,5 @@
-//! What people do to machines and nodes by hand, and what the operator makes of it. These tests cordon machines of the
-//! test cluster, so nothing else runs beside them.
+//! Tests how the operator handles nodes that administrators cordon, drain or delete in Kubernetes or Slurm. The tests
+//! cordon nodes of the test cluster, so they run alone.
 
 #![allow(
     clippy::indexing_slicing,
@@ -18,7 +18,7 @@ fn machine_of(slurm: &Slurm, node: &str) -> Result<String> {
     Ok(machine.context("a pod without a machine")?.to_owned())
 }
 
-/// A machine that is given back however the test ends.
+/// A cordoned node, which is uncordoned when this is dropped.
 struct Cordoned(String);
 
 impl Drop for Cordoned {
@@ -61,13 +61,13 @@ fn kubectl_drain_waits_for_the_job_and_slurm_gives_the_worker_no_new_one() -> Re
     slurm.wait_job(&job, "COMPLETED")?;
     kubectl(&[&drain[..], &["--timeout=120s"]].concat())?;
     drop(cordoned);
-    // The worker comes back, and the drain that was ours ends with its cause.
+    // The worker comes back, and the operator resumes the node that it drained.
     slurm.wait_idle(2).map(drop)
 }
 
 #[test]
 fn a_drain_that_an_administrator_made_outlives_everything() -> Result<()> {
-    // The node that the administrator drained counts as out of service, so there must be room for one more.
+    // The node that the administrator drained counts as unavailable, so the budget must allow another one.
     let values = |more: Value| {
         let mut values = json!({ "nodesets": { "cpu": {
             "replicas": 2,
@@ -110,7 +110,7 @@ fn a_drain_that_an_administrator_made_outlives_everything() -> Result<()> {
     drained(&slurm)?;
     cordon(Value::Null)?;
 
-    // A new pod of the same name serves the same record.
+    // The new pod has the same name, so it uses the same node record.
     let before = slurm.worker("cpu-0")?;
     slurm.upgrade(&values(
         json!({ "replicas": 3, "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } }),
@@ -145,7 +145,7 @@ fn a_machine_that_vanishes_and_comes_back_has_one_worker_of_each_name() -> Resul
     let uid = slurm.worker("cpu-1")?;
     let machine = machine_of(&slurm, "cpu-1")?;
 
-    // The kubelet's restart is nothing to a job.
+    // A kubelet restart does not affect the job.
     let number = machine.trim_start_matches("node-").parse()?;
     run(cluster()?
         .in_node(Node(number))?
@@ -157,7 +157,7 @@ fn a_machine_that_vanishes_and_comes_back_has_one_worker_of_each_name() -> Resul
     slurm.open("cpu-1")?;
     slurm.wait_job(&job, "COMPLETED")?;
 
-    // Without the Node object its pods are deleted; the kubelet registers it again when it starts.
+    // Deleting the Node object deletes its pods. The kubelet registers the node again when it starts.
     kubectl(&["delete", "node", &machine])?;
     eventually("the worker's replacement", || {
         ensure!(slurm.worker("cpu-1")? != uid, "it is the same pod");

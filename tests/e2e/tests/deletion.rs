@@ -1,4 +1,4 @@
-//! Every way in which Kubernetes deletes an object and its children: none of them ends a job.
+//! Tests that neither foreground nor orphan deletion ends a job.
 
 #![allow(
     clippy::indexing_slicing,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const KINDS: &str = "controllers.slinky.slurm.net,nodesets,loginsets,restapis,accountings";
 const CONTROLLER_POD: &str = "app.kubernetes.io/name=slurmctld";
 
-/// What Argo CD does by default to everything that it has installed.
+/// Argo CD's default for everything that it has installed.
 #[test]
 fn deletion_of_everything_in_the_foreground_waits_for_the_jobs() -> Result<()> {
     let slurm = Slurm::install_ready("foreground", "nodesets: { cpu: { replicas: 2 } }", 2)?;

@@ -1,5 +1,6 @@
-//! Every file of `examples/` is installed and runs a job. The quick start by itself is what the test cluster starts with;
-//! `gpu.yaml` needs GPUs, so its twin `gpu-fake.yaml` runs in its place, on a resource that no device stands behind.
+//! Installs the files in `examples/` and runs a job with each. Other tests cover the quick start, which is installed on
+//! the test cluster. `gpu.yaml` needs GPUs, so `gpu-fake.yaml` runs instead, with an extended resource that has no
+//! device.
 #![allow(
     clippy::indexing_slicing,
     reason = "an index into JSON that is not there gives null"
@@ -11,12 +12,12 @@ use e2e::slurm::{EXAMPLES, Slurm};
 use e2e::{Namespace, apply, eventually, get, kubectl, run};
 use serde_json::Value;
 
-/// What lets a worker of an example run beside those of other tests.
+/// Resources that let a worker of an example run next to those of other tests.
 const SMALL_WORKER: &str = r#"{
     slurmd: { resources: { requests: { cpu: 10m, memory: 64Mi }, limits: { cpu: "1", memory: 512Mi } } },
     logfile: { resources: { requests: { cpu: 1m, memory: 8Mi }, limits: { cpu: 100m, memory: 32Mi } } } }"#;
 
-/// Runs a command as a job and returns what it printed.
+/// Runs a command as a job and returns its standard output.
 fn srun(slurm: &Slurm, from: &str, words: &[&str]) -> Result<String> {
     eventually(&format!("srun {}", words.join(" ")), || {
         slurm
@@ -36,7 +37,7 @@ fn several_partitions_and_a_login_set_for_each_team() -> Result<()> {
         let printed = srun(&slurm, &from, &["--partition", partition, "hostname"])?;
         ensure!(printed.trim() == node, "partition {partition}: {printed:?}");
     }
-    // The partition over both sets is the default, and fills the light nodes first.
+    // The partition with both NodeSets is the default, and Slurm fills nodes with a low weight first.
     let printed = srun(&slurm, "deployment/slurm-login-physics", &["hostname"])?;
     ensure!(printed.trim() == "cpu-0", "{printed:?}");
     let printed = srun(
@@ -130,8 +131,8 @@ fn a_job_of_a_cluster_with_accounting_is_on_record() -> Result<()> {
     only_slurm_reaches_slurm(&slurm)
 }
 
-/// The example turns network policies on. The test cluster's network does not enforce them: they are judged by their rules,
-/// over the pods and connections that are there.
+/// Evaluates the network policies that the example enables, for the cluster's pods and open connections. The test
+/// cluster's network does not enforce policies.
 fn only_slurm_reaches_slurm(slurm: &Slurm) -> Result<()> {
     let here = slurm.space.name.as_str();
     for object in [
@@ -172,13 +173,13 @@ fn only_slurm_reaches_slurm(slurm: &Slurm) -> Result<()> {
             "the operator and {port}"
         );
     }
-    // A pod may be replaced while its sockets are read: then the pods are listed again.
+    // A retry lists the pods again, because a pod may be replaced while its sockets are read.
     eventually("connections that the policies allow", || {
         only_allowed_connections(slurm, &network_of(here)?)
     })
 }
 
-/// The policies of a namespace, and all pods.
+/// Returns the policies of a namespace, and all pods.
 fn network_of(namespace: &str) -> Result<Network> {
     let list = |words: &[&str]| -> Result<Vec<Value>> {
         let list = get(words)?;
@@ -190,7 +191,7 @@ fn network_of(namespace: &str) -> Result<Network> {
     })
 }
 
-/// Every connection that Slurm's pods have open is one that the policies allow.
+/// Fails if Slurm's pods have open connections that the policies forbid.
 fn only_allowed_connections(slurm: &Slurm, network: &Network) -> Result<()> {
     let servers = network.pods.iter().filter(|pod| {
         pod["metadata"]["namespace"] == slurm.space.name.as_str()
@@ -250,7 +251,7 @@ fn a_cluster_with_a_second_slurmctld_runs_a_job() -> Result<()> {
     })
 }
 
-/// The slurmctld that runs elsewhere is, here, one in another namespace that knows nothing of the workers' chart.
+/// Uses a slurmctld in another namespace as the external slurmctld. It is a separate release.
 #[test]
 fn workers_serve_a_slurmctld_that_runs_elsewhere() -> Result<()> {
     let elsewhere = Slurm::install(
@@ -294,7 +295,7 @@ loginsets: { users: { enabled: false } }
     elsewhere.wait_idle(1)?;
     let printed = srun(&workers, "deployment/slurm-login-users", &["hostname"])?;
     ensure!(printed.trim() == "cpu-0", "{printed:?}");
-    // The operator drains through slurmrestd, which here serves a slurmctld that is not its own.
+    // The operator drains workers through a slurmrestd that is connected to the external slurmctld.
     workers.upgrade(&values.replace("replicas: 1", "replicas: 0"))?;
     eventually("the worker's orderly leave", || {
         let pods = workers.workers()?;

@@ -1,4 +1,4 @@
-//! Objects of other people under a name that one of ours needs: they are left as they are, and outlive ours.
+//! Tests that the operator does not modify or delete an unrelated object that has the name of a child object.
 
 use anyhow::{Result, ensure};
 use e2e::slurm::condition;
@@ -15,7 +15,7 @@ const CLUSTER: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
     {"apiVersion": "slinky.slurm.net/v1beta1", "kind": "LoginSet", "metadata": {"name": "grafana"},
         "spec": {"controllerRef": {"name": "slurm"}, "replicas": 0, "sssd": {"enabled": false}, "login": {"image": "login"}, "initconf": {"image": "login"}}}]}"#;
 
-/// What identifies the Service and what it does.
+/// Returns the identity, owners, ports and selector of the Service.
 fn state(space: &Namespace) -> Result<[Value; 4]> {
     let service = space.get(&["service", "grafana"])?;
     Ok([
@@ -39,7 +39,7 @@ fn a_service_that_is_not_ours_is_left_alone_and_outlives_ours() -> Result<()> {
         ensure!(degraded["reason"] == "ApplyFailed", "{degraded}");
         let message = degraded["message"].to_string();
         ensure!(
-            message.contains("/grafana exists and was not made by this operator")
+            message.contains("/grafana already exists and is not managed by this operator")
                 && message.contains("Service"),
             "{message}"
         );
@@ -48,7 +48,7 @@ fn a_service_that_is_not_ours_is_left_alone_and_outlives_ours() -> Result<()> {
     ensure!(state(&space)? == before, "{:?} was {before:?}", state(&space)?);
 
     space.kubectl(&["delete", "loginset.slinky.slurm.net/grafana", "--timeout=60s"])?;
-    // The host keys are the LoginSet's own and go with it: then the garbage collector has been there.
+    // The LoginSet owns the Secret with the host keys, so its deletion shows that the garbage collector has run.
     eventually("the end of the LoginSet's own Secret", || {
         ensure!(
             space.get(&["secret", "grafana-ssh-host-keys"]).is_err(),

@@ -1,4 +1,4 @@
-//! Two slurmctlds on one shared volume: the machine of the one in charge is lost, and Slurm goes on.
+//! Tests failover: two slurmctlds share a volume, and the node of the active one is lost and comes back.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use testbed::layout::Node;
 const PRIMARY: &str = "slurm-controller-0";
 const BACKUP: &str = "slurm-controller-1";
 
-/// kubectl by a cluster that was opened while it was whole: a cluster with a lost machine cannot be opened.
+/// kubectl of a cluster that was opened before the node was lost. A cluster with a lost node cannot be opened.
 struct Witness {
     cluster: Cluster,
     namespace: String,
@@ -28,12 +28,12 @@ impl Witness {
             .args(words))
     }
 
-    /// Runs a command beside the backup.
+    /// Runs a command in the backup's slurmctld container.
     fn backup(&self, words: &[&str]) -> Result<String> {
         exec(&self.namespace, BACKUP, Some("slurmctld"), words)
     }
 
-    /// Which slurmctlds say that they are in charge.
+    /// Returns the slurmctlds that report themselves as active.
     fn in_charge(&self) -> Vec<&'static str> {
         let yes = |pod: &&str| {
             let readyz = format!(
@@ -46,9 +46,9 @@ impl Witness {
         [PRIMARY, BACKUP].into_iter().filter(yes).collect()
     }
 
-    /// Whether a job is the one that ran before: running, and not started anew.
+    /// Fails unless a job still runs and was not restarted.
     fn goes_on(&self, job: &str, started: &str) -> Result<()> {
-        // Whoever asks tries the lost one first, for as long as the network takes to tell that nobody is there.
+        // Slurm's commands try the lost slurmctld first, until the network reports it as unreachable.
         let ask = ["timeout", "20", "scontrol", "--oneliner", "show", "job", job];
         let shown = eventually("slurmctld tells of a job", || self.backup(&ask))?;
         let field = |name: &str| {
@@ -65,7 +65,7 @@ impl Witness {
         Ok(())
     }
 
-    /// Waits until a job runs beside what runs there.
+    /// Waits until a new job runs on a node, next to the jobs that already run there.
     fn runs_a_job(&self, place: &str) -> Result<()> {
         let srun = ["srun", "--partition=shared", "--mem=10M", place, "hostname"];
         eventually("a new job runs", || {
@@ -81,7 +81,7 @@ impl Witness {
     }
 }
 
-/// A machine that comes back when the test ends, however it ends.
+/// A stopped node, which is started again when the test ends.
 struct Lost {
     cluster: Cluster,
     node: Option<Node>,
@@ -108,7 +108,7 @@ fn the_machine_of_the_slurmctld_in_charge_is_lost() -> Result<()> {
     let values = std::fs::read_to_string(format!("{EXAMPLES}/ha.yaml"))?;
     let slurm = Slurm::install_ready(
         "ha",
-        // A partition in which jobs share the little that a worker has.
+        // A partition in which jobs share the few resources of a worker.
         &format!(
             "{}\npartitions: {{ shared: {{ enabled: true, nodesets: [ALL], configMap: {{ OverSubscribe: 'FORCE:4' }} }} }}",
             values.replace("SlurmctldTimeout: 30", "SlurmctldTimeout: 10"),
@@ -135,7 +135,7 @@ fn the_machine_of_the_slurmctld_in_charge_is_lost() -> Result<()> {
         ensure!(found == [PRIMARY], "in charge: {found:?}");
         Ok(())
     })?;
-    // Two workers on two machines: one of them is elsewhere.
+    // The two workers run on different nodes, so one of them survives.
     let workers = slurm.get(&["pods", "--selector=app.kubernetes.io/name=slurmd"])?;
     let survivor = workers
         .pointer("/items")
@@ -153,7 +153,7 @@ fn the_machine_of_the_slurmctld_in_charge_is_lost() -> Result<()> {
     )?;
     slurm.wait_job(&job, "RUNNING")?;
     let started = slurm.job_field(&job, "StartTime")?;
-    // slurmctld writes down what it knows every few seconds, and what it has not written is lost with its machine.
+    // slurmctld saves its state every few seconds, and unsaved changes are lost with its node.
     slurm.controller(&[
         "scontrol",
         "update",
@@ -196,7 +196,7 @@ fn the_machine_of_the_slurmctld_in_charge_is_lost() -> Result<()> {
         Ok(())
     })?;
 
-    // The machine comes back, and the first slurmctld takes over again.
+    // The node comes back, and the primary slurmctld takes over again.
     let begun = Instant::now();
     lost.bring_back()?;
     eventually("the first is in charge again, and it alone", || {

@@ -1,4 +1,5 @@
-//! Jobs on workers whose time is over: requeued where Slurm can, waited for where it cannot, never ended by mistake.
+//! Tests jobs on workers whose drain timeout has expired: the operator requeues jobs that Slurm can requeue, and waits
+//! for the others.
 
 #![allow(
     clippy::indexing_slicing,
@@ -12,14 +13,15 @@ use serde_json::json;
 
 const HOLD: &str = "until [ -e /tmp/open ]; do sleep 1; done";
 
-/// The lower goes first.
+/// Sets the deletion cost of a worker's pod. Workers with a lower cost are removed first.
 fn deletion_cost(slurm: &Slurm, node: &str, cost: &str) -> Result<()> {
     let pod = format!("pod/{}", worker_pod(node));
     let annotations = json!({ "nodeset.slinky.slurm.net/pod-deletion-cost": cost });
     slurm.patch(&pod, &json!({ "metadata": { "annotations": annotations } }))
 }
 
-/// Tasks of an array: their addresses, and the nodes that they run on. The task whose job number is the array's comes first.
+/// Returns the IDs of an array's running tasks, with their nodes. The task whose job ID equals that of the array comes
+/// first.
 fn running_tasks(slurm: &Slurm, array: &str, count: usize) -> Result<Vec<(String, String)>> {
     eventually("running tasks", || {
         let shown = slurm.controller(&[
@@ -49,7 +51,7 @@ fn running_tasks(slurm: &Slurm, array: &str, count: usize) -> Result<Vec<(String
     })
 }
 
-/// The node of each component of a heterogeneous job, as soon as all of them run.
+/// Waits until all components of a heterogeneous job run, and returns the node of each.
 fn running_components(slurm: &Slurm, job: &str, count: usize) -> Result<Vec<String>> {
     eventually("running components", || {
         let shown = slurm.controller(&["squeue", "--noheader", "--states=RUNNING", "--format=%i %N"])?;
@@ -64,14 +66,14 @@ fn running_components(slurm: &Slurm, job: &str, count: usize) -> Result<Vec<Stri
 fn a_heterogeneous_job_is_requeued_as_a_whole(slurm: &Slurm) -> Result<()> {
     slurm.scale(2)?;
     slurm.wait_idle(2)?;
-    // The words of each component, then the script of the first one.
+    // The options of each component, then the script of the first.
     let job = slurm.sbatch(&["--requeue", "--ntasks=1", ":", "--ntasks=1"], HOLD)?;
     let nodes = running_components(slurm, &job, 2)?;
     let (first, second) = (&nodes[0], &nodes[1]);
     ensure!(first != second, "both components are on {first}");
     let drain = json!({ "timeout": "2s", "onTimeout": "Requeue" });
 
-    // One worker leaves; what runs beside it on the other goes back into the queue with it.
+    // One worker is removed. The component on the other worker is requeued too.
     deletion_cost(slurm, second, "-10")?;
     slurm.patch(NODESET, &json!({ "spec": { "replicas": 1, "drain": drain } }))?;
     for offset in ["0", "1"] {
@@ -100,7 +102,8 @@ fn overdue_jobs_are_requeued_one_by_one_and_others_are_waited_for() -> Result<()
     };
     let uid = slurm.worker("cpu-0")?;
 
-    // The worker with the task that is called like its array, and the one whose job Slurm must not start again.
+    // Removes the worker with the task that has the same ID as its array, and the one with the job that cannot be
+    // requeued.
     deletion_cost(&slurm, leaving, "-10")?;
     deletion_cost(&slurm, "cpu-0", "-5")?;
     slurm.patch(
@@ -122,7 +125,7 @@ fn overdue_jobs_are_requeued_one_by_one_and_others_are_waited_for() -> Result<()
     )?;
     slurm.stays_at_work("cpu-0", &uid, &stays)?;
 
-    // A job that waits for this very node keeps its record when the worker goes.
+    // A pending job that requires this node keeps the node's record when the worker is removed.
     let waits = slurm.sbatch(&["--nodelist=cpu-0"], "true")?;
     slurm.ask(&["scancel", &stays])?;
     eventually("the end of the worker", || {
@@ -145,7 +148,7 @@ fn overdue_jobs_are_requeued_one_by_one_and_others_are_waited_for() -> Result<()
     slurm.ask(&["scancel", &waits])?;
     slurm.wait_gone("cpu-0")?;
 
-    // A suspended job holds its worker, whatever the node looks like.
+    // A suspended job keeps its worker, regardless of the node's state.
     slurm.patch(NODESET, &json!({ "spec": { "drain": null } }))?;
     slurm.ask(&["scontrol", "suspend", other])?;
     let uid = slurm.worker(kept)?;
@@ -167,7 +170,7 @@ fn overdue_jobs_are_requeued_one_by_one_and_others_are_waited_for() -> Result<()
 
     a_heterogeneous_job_is_requeued_as_a_whole(&slurm)?;
 
-    // Slurm does not let go of a node in a reservation, and the NodeSet says so.
+    // Slurm does not delete a node in a reservation, and the NodeSet reports this.
     slurm.scale(1)?;
     slurm.wait_idle(1)?;
     let reservation =

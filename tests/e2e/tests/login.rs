@@ -1,4 +1,4 @@
-//! A user's way in: ssh with a key, and what users do there.
+//! Tests login by ssh with a key, jobs from the session, and sessions during a replacement of the pod.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -11,14 +11,14 @@ use serde_json::Value;
 const LOGINSET: &str = "loginsets/slurm-login-users";
 const LOGIN: &str = "app.kubernetes.io/name=login";
 
-/// Somebody with an ssh client and a key of their own, outside of the cluster's machines.
+/// A user outside the cluster, with an ssh client and a key.
 struct Visitor {
     directory: tempfile::TempDir,
     slurm: Option<Slurm>,
 }
 
 impl Visitor {
-    /// Their public key is to be let in.
+    /// Creates a user. Returns it with the public key, which the LoginSet must accept.
     fn come() -> Result<(Self, String)> {
         let directory = tempfile::tempdir()?;
         let key = directory.path().join("key");
@@ -34,7 +34,8 @@ impl Visitor {
         Ok((visitor, public.trim().to_owned()))
     }
 
-    /// `ssh` to a login pod that is there to stay, with host keys learnt at the first contact and insisted on ever after.
+    /// Returns an `ssh` command to a login pod that is not being deleted. It accepts the host keys of the first
+    /// connection, and requires the same keys afterwards.
     fn command(&self, command: &str) -> Result<Command> {
         self.command_with(&[], command)
     }
@@ -62,7 +63,7 @@ impl Visitor {
             "-o",
             "HostKeyAlias=login",
         ])
-        // What ssh is told first counts.
+        // ssh uses the first value of each option.
         .args(options)
         .args(["-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes"])
         .args(["-o", &format!("UserKnownHostsFile={}", file("known"))])
@@ -99,7 +100,7 @@ fn users_come_in_by_ssh_and_work_and_are_not_thrown_out() -> Result<()> {
         begun.elapsed().as_secs_f32()
     );
 
-    // Whichever of its keys a client trusts, the host proves that it has it.
+    // The host can authenticate with each type of host key.
     for algorithm in ["rsa-sha2-512", "ecdsa-sha2-nistp256", "ssh-ed25519"] {
         let insists = format!("HostKeyAlgorithms={algorithm}");
         let other = [
@@ -113,7 +114,7 @@ fn users_come_in_by_ssh_and_work_and_are_not_thrown_out() -> Result<()> {
         run(&mut visitor.command_with(&other, "true")?).context(algorithm)?;
     }
 
-    // Somebody is at work while the pod is replaced.
+    // A session stays open while its pod is replaced.
     let before = slurm.pods(LOGIN)?;
     let mut session = visitor
         .command("echo in; sleep 25; sinfo --noheader >/dev/null && echo out")?
@@ -137,7 +138,7 @@ fn users_come_in_by_ssh_and_work_and_are_not_thrown_out() -> Result<()> {
     let output = session.wait_with_output_in_time()?;
     ensure!(output == "in\nout\n", "the session was cut off: {output:?}");
 
-    // The same host as before, to whoever insists on its keys.
+    // The new pod has the same host keys, which the client requires.
     eventually("only the new pod is left, with the old host keys", || {
         let now = slurm.pods(LOGIN)?;
         ensure!(
@@ -176,7 +177,7 @@ impl Finish for std::process::Child {
     }
 }
 
-/// Slurm with a database, one worker, and a login pod that waits for sessions.
+/// Installs Slurm with a database, one worker, and a login pod with a grace period of two minutes for sessions.
 fn install(key: &str) -> Result<Slurm> {
     let space = Namespace::create("login")?;
     let database = std::fs::read_to_string(format!("{EXAMPLES}/mariadb.yaml"))?;

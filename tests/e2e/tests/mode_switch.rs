@@ -1,4 +1,4 @@
-//! The switch between the two ways of counting workers, there and back, with jobs that outlive it.
+//! Tests switching between the scaling modes in both directions, with running jobs.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use e2e::slurm::{NODESET, Slurm};
 use e2e::workers::{Marks, machines, sampled};
 use serde_json::{Value, json};
 
-/// Switches while a job holds a worker of the old mode, until only these nodes are left. At least so many workers are in
-/// service throughout.
+/// Switches the mode while a job runs on a worker of the old mode, and waits until exactly the nodes in `to` remain. At
+/// least `least` workers must accept jobs throughout.
 fn switch(slurm: &Slurm, spec: &Value, busy: &str, to: &BTreeSet<String>, least: usize) -> Result<()> {
     let job = slurm.hold(busy, 60)?;
     let pod = slurm.pod_of(busy)?;
@@ -18,7 +18,7 @@ fn switch(slurm: &Slurm, spec: &Value, busy: &str, to: &BTreeSet<String>, least:
         || slurm.in_service(),
         || {
             slurm.patch(NODESET, &json!({ "spec": spec }))?;
-            // Idle workers go first, the busy one is the last of the old mode.
+            // Idle workers are replaced first, so the busy one is the last of the old mode.
             eventually("a busy worker that alone is left of its mode", || {
                 let nodes = slurm.nodes()?;
                 let old: Vec<&String> = nodes.difference(to).collect();
@@ -60,7 +60,7 @@ fn a_switch_of_the_scaling_mode_ends_in_both_directions_and_costs_no_job() -> Re
     let values = json!({ "nodesets": { "cpu": {
         "replicas": 3,
         "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
-        // Another test may taint a machine.
+        // Another test may taint a node.
         "podSpec": {
             "nodeSelector": { marks.key.clone(): "yes" },
             "tolerations": [{ "operator": "Exists" }],
@@ -78,7 +78,7 @@ fn a_switch_of_the_scaling_mode_ends_in_both_directions_and_costs_no_job() -> Re
         2,
     )?;
 
-    // Back, with fewer: the surplus leaves by the same rules.
+    // Switch back with fewer replicas: surplus workers are removed by the same rules.
     let by_ordinal = BTreeSet::from(["cpu-0".to_owned(), "cpu-1".to_owned()]);
     let spec = json!({ "scalingMode": "StatefulSet", "replicas": 2 });
     switch(&slurm, &spec, &one, &by_ordinal, 1)

@@ -1,7 +1,7 @@
-//! An operator that serves one namespace, with no right in any other but to read nodes, in a namespace of its own that
-//! enforces Pod Security `restricted`.
+//! Tests an operator that is limited to one namespace, whose only cluster-wide permission is to read nodes. It runs in
+//! a separate namespace that enforces Pod Security `restricted`.
 //!
-//! Two operators must not serve one namespace, so the test cluster's own stands still meanwhile and this test runs alone
+//! Two operators must not manage the same namespace, so the test cluster's operator is stopped and this test runs alone
 //! (`.config/nextest.toml`).
 
 use anyhow::{Context, Result, ensure};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/slurm-operator");
 
-/// The release goes with the test, cluster-wide objects included.
+/// The operator's release, which is uninstalled with the test, including its cluster-wide objects.
 struct Operator {
     space: Namespace,
 }
@@ -73,7 +73,7 @@ impl Operator {
     }
 }
 
-/// A right that goes with the test.
+/// A `ClusterRoleBinding` that is deleted with the test.
 struct Binding(String);
 
 impl Binding {
@@ -92,14 +92,14 @@ impl Drop for Binding {
     }
 }
 
-/// The operator's figures are for those who may read them.
+/// Checks that only authorized callers can read the operator's metrics.
 fn figures_are_guarded(operator: &Operator) -> Result<()> {
     let space = &operator.space;
     space.kubectl(&["create", "serviceaccount", "scraper"])?;
     let token = space.kubectl(&["create", "token", "scraper"])?;
     let forward = Forward::open(&space.name, "deployment/team-slurm-operator", 8080)?;
     let server = format!("https://127.0.0.1:{}", forward.port);
-    // kubectl is a client as good as any, once it forgets who it is.
+    // kubectl serves as an HTTPS client, with an empty kubeconfig so that it uses only the given token.
     let scrape = |token: &str| {
         run(cluster()?
             .kubectl()
@@ -124,7 +124,7 @@ fn figures_are_guarded(operator: &Operator) -> Result<()> {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // Its programs first: roles that go before them would look like roles that lack something.
+        // Delete the pods first: if their roles were deleted earlier, denied calls would look like missing permissions.
         let _ = self
             .space
             .kubectl(&["delete", "deployment", "--all", "--cascade=foreground"]);
@@ -171,7 +171,7 @@ fn an_operator_for_one_namespace_runs_a_job_with_rights_there_alone() -> Result<
     slurm.wait_idle(1)?;
     let job = slurm.sbatch(&["--wait"], "true")?;
     slurm.wait_job(&job, "COMPLETED")?;
-    // Its webhook serves this namespace.
+    // The operator's webhook validates objects in this namespace.
     let refused = slurm
         .patch(
             "nodeset/slurm-worker-cpu",

@@ -1,18 +1,19 @@
-//! The operator itself: away, silent, doubled, killed. These tests change what all others rely on, so they run alone.
+//! Tests the operator while it is stopped, idle, replicated or killed. Other tests depend on the operator, so these
+//! tests run alone.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::slurm::{Slurm, condition};
-use e2e::{audit, cluster, eventually, get, kubectl, operator, run};
-use serde_json::Value;
+use e2e::{Namespace, audit, cluster, eventually, get, kubectl, operator, run};
+use serde_json::{Value, json};
 use testbed::layout::Node;
 
 const HOME: &str = "--namespace=slurm-operator";
 const DEPLOYMENT: &str = "deployment/slurm-operator";
 const PODS: &str = "--selector=app.kubernetes.io/name=slurm-operator";
 
-/// As many operators as the test wants; one again when it ends.
+/// The operator, scaled to a number of replicas. Dropping it scales the operator back to one.
 struct Replicas;
 
 impl Replicas {
@@ -59,7 +60,7 @@ fn leader() -> Result<String> {
         .context("nobody leads")
 }
 
-/// Runs a command on the quick start's login node, or beside its slurmctld.
+/// Runs a command in a pod of the quick start's cluster.
 fn in_quick_start(pod: &str, words: &[&str]) -> Result<String> {
     e2e::exec::exec("slurm", pod, None, words)
 }
@@ -85,7 +86,7 @@ fn slurm_works_while_the_operator_is_away() -> Result<()> {
     })?;
     ensure!(printed.trim().starts_with("cpu-"), "{printed}");
 
-    // A rotated key arrives without anybody's help, when the kubelet comes round to it.
+    // A rotated key arrives without the operator, when the kubelet updates the volume.
     let status =
         "exec 3<>/dev/tcp/127.0.0.1/6816 && printf 'GET /v1/status HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3";
     let key_in_use = || {
@@ -152,7 +153,7 @@ fn another_replica_takes_over_from_a_leader_that_is_lost() -> Result<()> {
 }
 
 fn writes_while_idle(window: Duration) -> Result<()> {
-    // One that has only just started has not begun yet.
+    // An operator that has just started may not have begun to reconcile.
     let settled = || -> Result<()> {
         let mark = audit::mark()?;
         std::thread::sleep(Duration::from_secs(15));
@@ -170,7 +171,7 @@ fn writes_while_idle(window: Duration) -> Result<()> {
     Ok(())
 }
 
-/// How often the operator wrote its Lease: what shows that it is there.
+/// Returns how often the operator renewed its Lease, which shows that it was running.
 fn renewals_since(mark: audit::Mark) -> Result<usize> {
     Ok(audit::since(mark)?
         .iter()
@@ -178,7 +179,7 @@ fn renewals_since(mark: audit::Mark) -> Result<usize> {
         .count())
 }
 
-/// What the operator wrote for the quick start's Slurm.
+/// Returns the operator's writes for the quick start's cluster.
 fn writes_since(mark: audit::Mark) -> Result<Vec<audit::Call>> {
     Ok(audit::since(mark)?
         .into_iter()
@@ -197,7 +198,7 @@ fn an_idle_operator_writes_nothing_soak() -> Result<()> {
     writes_while_idle(Duration::from_mins(5))
 }
 
-/// Kills the operator's process, as a lack of memory would.
+/// Kills the operator's process with SIGKILL, as an out-of-memory kill would.
 fn kill_operator() -> Result<()> {
     let pods = operators()?;
     let pod = pods.first().context("no operator")?;
@@ -224,7 +225,7 @@ fn kill_operator() -> Result<()> {
 
 const ONE_WORKER: &str = "nodesets: { cpu: { replicas: 1 } }";
 
-/// What was begun is there in the end, and works.
+/// Waits until the cluster is complete and runs a job.
 fn ends_its_work(slurm: &Slurm) -> Result<()> {
     slurm.wait_idle(1)?;
     slurm.wait_condition(
@@ -244,7 +245,7 @@ fn an_operator_that_is_killed_while_it_creates_a_cluster_ends_its_work() -> Resu
     let slurm = Slurm::install("killed", ONE_WORKER)?;
     let mut killed = 0;
     while killed < 3 {
-        // Instants spread over the creation, a different one after each start.
+        // Each kill comes later after the operator's start than the one before.
         std::thread::sleep(Duration::from_millis(killed * 300));
         if kill_operator().is_ok() {
             killed += 1;
@@ -258,9 +259,41 @@ fn an_operator_that_is_killed_at_fifty_instants_ends_its_work_soak() -> Result<(
     for instant in 0..50 {
         let slurm = Slurm::install(&format!("killed-{instant}"), ONE_WORKER)?;
         std::thread::sleep(Duration::from_millis(instant * 250));
-        // With its pod: Kubernetes would wait longer each time before it starts the container again.
+        // Also deletes the pod, because Kubernetes waits longer after each restart of a container.
         operator::kill()?;
         ends_its_work(&slurm).with_context(|| format!("killed {} ms after the release", instant * 250))?;
     }
     Ok(())
+}
+
+/// The operator dies at several points while it creates a SlurmCluster; the next one continues.
+#[test]
+fn a_slurm_cluster_is_finished_by_the_next_operator() -> Result<()> {
+    let cluster = json!({
+        "apiVersion": "keelson.dev/v1alpha1", "kind": "SlurmCluster", "metadata": { "name": "slurm" },
+        "spec": {
+            "confineJobs": false,
+            "accounting": { "database": { "embedded": { "storage": "1Gi" } } },
+            "nodeSets": { "cpu": { "replicas": 1 } },
+        },
+    });
+    let space = Namespace::create("slc-killed")?;
+    space.apply(&cluster.to_string())?;
+    // Before the first child, between children, while they start, and while they become ready.
+    for pause in [0, 200, 1000, 4000] {
+        std::thread::sleep(Duration::from_millis(pause));
+        operator::kill()?;
+    }
+    let slurm = Slurm::installed(space);
+    slurm.wait_condition("slurmcluster.keelson.dev/slurm", "Ready", "True", "")?;
+    eventually("a job", || {
+        slurm.controller(&["srun", "--immediate=20", "hostname"])
+    })?;
+    // The key and the password were created once.
+    let secrets = slurm.get(&["secrets"])?.to_string();
+    ensure!(
+        secrets.contains("slurm-auth-slurm") && secrets.contains("slurm-mariadb"),
+        "{secrets}"
+    );
+    operator::wait_whole()
 }

@@ -1,5 +1,5 @@
-//! The quick start and the pages that go on from it, command by command, on a cluster of their own that nobody has installed
-//! anything on.
+//! Runs every command of the quick start and of the pages that build on it, on a separate cluster without the operator
+//! and without Slurm.
 
 use anyhow::{Context, Result, ensure};
 use e2e::pages::{Block, Place, Reader, blocks};
@@ -8,7 +8,8 @@ use testbed::Cluster;
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src");
 
-/// In the order in which a reader could take them: each leaves the quick start's cluster as the next can use it.
+/// The pages after the quick start, in a possible reading order. Each leaves the cluster in a state that the next can
+/// use.
 const PAGES: [&str; 8] = [
     "tutorials/testbed.md",
     "how-to/troubleshooting.md",
@@ -20,7 +21,7 @@ const PAGES: [&str; 8] = [
     "how-to/upgrade.md",
 ];
 
-/// A cluster that goes away with the test.
+/// A cluster that is deleted with the test.
 struct Own(String);
 
 impl Own {
@@ -57,7 +58,7 @@ fn every_command_of_the_quick_start_and_of_the_pages_after_it_works() -> Result<
             block.line
         );
     }
-    // What takes the cluster away comes last, after all pages.
+    // The commands that remove the cluster run last, after all pages.
     let end = quick_start
         .iter()
         .position(|block| block.code.contains("helm uninstall"))

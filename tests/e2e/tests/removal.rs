@@ -1,5 +1,5 @@
-//! What users take away while jobs are in it: sets of workers, partitions, whole releases. Slurm kills the jobs of a
-//! partition that is missing after a reconfigure, so nothing goes before the last job that names it.
+//! Removal of NodeSets, partitions and whole releases while jobs use them. Slurm kills the jobs of a partition that is
+//! missing after a reconfiguration, so a partition must stay until no job names it.
 
 #![allow(
     clippy::indexing_slicing,
@@ -60,7 +60,8 @@ fn a_deleted_nodeset_drains_and_its_partition_stays_for_the_jobs_that_name_it() 
 
 #[test]
 fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> Result<()> {
-    // Admission only warns of what a newer Slurm may know; this one's slurmd ends with an error.
+    // The webhook only warns about an unknown parameter, because a newer Slurm may know it. This slurmd exits with an
+    // error.
     let lost = json!({ "replicas": 1,
         "podSpec": { "volumes": [{ "name": "lost", "configMap": { "name": "nowhere" } }] },
         "slurmd": { "volumeMounts": [{ "name": "lost", "mountPath": "/lost" }] } });
@@ -74,13 +75,13 @@ fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> 
         ["Degraded", "True", "PodHeld"],
         &["pod slurm-login-users-", "no-such-image"],
     )?;
-    // slurmd is quoted.
+    // The condition quotes slurmd.
     slurm.wait_told(
         NODESET,
         ["Degraded", "True", "DaemonEnded"],
         &[
             "pod slurm-worker-cpu-",
-            "container slurmd ended",
+            "container slurmd terminated",
             "NoSuchParameter",
         ],
     )?;
@@ -100,7 +101,7 @@ fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> 
     slurm.wait_told(
         "nodesets/slurm-worker-lost",
         ["Degraded", "True", "PodHeld"],
-        &["pod slurm-worker-lost-0: its volumes or its network"],
+        &["pod slurm-worker-lost-0: its volumes or network"],
     )?;
     slurm
         .space
@@ -110,7 +111,7 @@ fn pods_that_do_not_come_up_are_told_of_and_a_nodeset_of_such_workers_goes() -> 
     let left = slurm.workers()?;
     ensure!(left.is_empty(), "{left:?}");
 
-    // So are the daemons, and all is well once they are put right.
+    // The conditions also quote slurmctld and slurmrestd, and recover when the daemons are fixed.
     let values = json!({
         "nodesets": { "cpu": { "replicas": 0 }, "lost": { "enabled": false } },
         "controller": { "slurmctld": { "args": ["--no-such-flag"] } },
@@ -171,7 +172,7 @@ fn uninstalling_the_release_waits_for_running_jobs() -> Result<()> {
         "--wait=false",
     ]))
     .or_else(|_| {
-        // The word for not waiting differs between versions of helm.
+        // Some versions of Helm do not accept `--wait=false`.
         run(cluster()?
             .helm()
             .args(["uninstall", "slurm", "--namespace", &slurm.space.name]))

@@ -1,4 +1,5 @@
-//! Which revision a worker has, and when it is given another.
+//! Tests revisions of workers: rollback, changed node parameters, adoption of Slinky's workers, and maintenance
+//! windows.
 #![allow(clippy::indexing_slicing, reason = "a JSON value that is not there is null")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use e2e::slurm::{NODESET, Slurm, condition};
 use e2e::workers::sampled;
 use serde_json::{Value, json};
 
-/// Gives the workers an annotation, and with it a revision; `null` takes it away.
+/// Sets an annotation in the pod template, which creates a revision. `null` removes it.
 fn note(slurm: &Slurm, value: &Value) -> Result<()> {
     let metadata = json!({ "annotations": { "note": value } });
     slurm.patch(
@@ -18,7 +19,7 @@ fn note(slurm: &Slurm, value: &Value) -> Result<()> {
     )
 }
 
-/// The numbers of the workers' revisions by their hashes.
+/// Returns the revision numbers by hash.
 fn history(slurm: &Slurm) -> Result<BTreeMap<String, i64>> {
     let revisions = slurm.get(&["controllerrevisions", "--selector=app.kubernetes.io/name=slurmd"])?;
     let items = revisions["items"].as_array().into_iter().flatten();
@@ -58,7 +59,7 @@ nodesets:
         || slurm.workers(),
         || {
             note(&slurm, &json!("new"))?;
-            // The idle ones first; the busy one is told to go and waits for its job.
+            // Idle workers are replaced first. The busy one is drained and waits for its job.
             let reason = slurm.wait_drain("cpu-0")?;
             ensure!(reason.contains("for an update"), "{reason}");
             slurm.wait_idle(2)?;
@@ -85,14 +86,14 @@ nodesets:
         slurm.job_state(&job)? == "RUNNING",
         "the job did not last through the rollback"
     );
-    // Both of the others were updated and rolled back, each once.
+    // The other two were each replaced twice: by the update and by the rollback.
     let mut pods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, uid) in seen.into_iter().flatten() {
         pods.entry(name).or_default().insert(uid);
     }
     let counts: Vec<usize> = pods.values().map(BTreeSet::len).collect();
     ensure!(counts == [1, 3, 3], "{pods:?}, at first {born:?}");
-    // What was before is the newest again; what was in between is within the limit.
+    // The first revision is the newest again. The second is kept, because it is within the history limit.
     let now = history(&slurm)?;
     ensure!(now == BTreeMap::from([(first, 3), (second, 2)]), "{now:?}");
     slurm.open("cpu-0")?;
@@ -115,7 +116,7 @@ nodesets:
     };
     let slurm = Slurm::install_ready("reshape", &values("Weight=3"), 2)?;
     ensure!(slurm.node_field("cpu-1", "Weight")? == "3");
-    // Somebody's own drain outlives the update, and with it what Slurm knows of the node; so does the node that a job insists on.
+    // The update keeps the record of a node that an administrator drained or that a pending job requires.
     slurm.controller(&[
         "scontrol",
         "update",
@@ -136,7 +137,7 @@ nodesets:
         let set = slurm.get(&[NODESET])?;
         let told = condition(&set, "Progressing")?;
         let message = told["message"].as_str().unwrap_or_default();
-        ensure!(message.contains("1 nodes, such as cpu-1"), "{told}");
+        ensure!(message.contains("1 node, such as cpu-1"), "{told}");
         let noted = set["status"]["outdatedNodes"].as_object();
         ensure!(noted.is_some_and(|noted| noted.keys().eq(["cpu-1"])), "{noted:?}");
         Ok(())
@@ -147,14 +148,15 @@ nodesets:
         let events = slurm.get(&["events", "--field-selector=reason=NodeNotRenewed"])?;
         let events = events.to_string();
         ensure!(
-            events.contains("somebody drained it (fan") && events.contains("scontrol delete nodename=cpu-1"),
+            events.contains("drained by someone else (fan")
+                && events.contains("scontrol delete nodename=cpu-1"),
             "{events}"
         );
         Ok(())
     })?;
     slurm.controller(&["scontrol", "update", "nodename=cpu-1", "state=resume"])?;
     slurm.wait_job(&job, "COMPLETED")?;
-    // With nothing in the way it gets there by itself.
+    // When nothing blocks it any more, the operator recreates the record.
     eventually("the weight of before to be over", || {
         let weight = slurm.node_field("cpu-1", "Weight")?;
         ensure!(weight == "7", "{weight}");
@@ -175,7 +177,7 @@ nodesets:
     slurm.settled()?;
     slurm.wait_idle(2)?;
 
-    // A node that slurmctld no longer knows is known again without anybody's doing.
+    // A node that slurmctld does not know registers again automatically.
     let pod = slurm.worker("cpu-0")?;
     slurm.controller(&["scontrol", "delete", "nodename=cpu-0"])?;
     eventually("cpu-0 to be known again", || {
@@ -186,7 +188,7 @@ nodesets:
     Ok(())
 }
 
-/// A revision as the former operator stores one: patch marks, and zero values written out.
+/// Returns a revision as Slinky stores it, with patch directives and explicit zero values.
 fn revision_of_the_former(set: &Value, hash: &str) -> Value {
     let spec = &set["spec"];
     let replace = |value: &Value| {
@@ -223,8 +225,9 @@ fn orphaned_workers_of_the_former_operator_are_taken_over_as_they_are() -> Resul
     let slurm = Slurm::install_ready("adopt", "nodesets: { cpu: { replicas: 2 } }", 2)?;
     let job = slurm.hold("cpu-0", 60)?;
     let before = slurm.pods("app.kubernetes.io/name=slurmd")?;
-    // While nobody looks, the workers become what the former operator would have left: its hash and only its marks, no
-    // owner, as after a NodeSet that was deleted alone, and one without the label of newer releases.
+    // While the NodeSet is paused, change the workers to what Slinky would have left: its hash, only its labels, and no
+    // owner, as after the NodeSet was deleted with `--cascade=orphan`. One worker also lacks a label that newer
+    // releases set.
     let pause = |value: Value| slurm.patch(NODESET, &json!({ "spec": { "paused": value } }));
     pause(json!(true))?;
     slurm.wait_condition(NODESET, "Progressing", "False", "Paused")?;
@@ -304,7 +307,7 @@ fn a_scheduled_update_happens_in_its_window() -> Result<()> {
             "it is {shown}"
         );
         let open = shown.contains("State=ACTIVE");
-        // It was not open when the workers were read.
+        // The window was not open when the workers were read.
         if !open {
             before += 1;
             assert_eq!(workers, born, "a worker was replaced before its time");
@@ -318,7 +321,7 @@ fn a_scheduled_update_happens_in_its_window() -> Result<()> {
         ensure!(uid("slurm-worker-cpu-1")?.is_some_and(|uid| Some(&uid) != born.get("slurm-worker-cpu-1")));
         Ok(())
     })?;
-    // The drain waits for the job, though nobody else can use the node.
+    // The drain waits for the job, although the reservation already blocks other jobs.
     slurm.wait_drain("cpu-0")?;
     slurm.stays_at_work("cpu-0", &born["slurm-worker-cpu-0"], &job)?;
     slurm.open("cpu-0")?;
@@ -330,7 +333,7 @@ fn a_scheduled_update_happens_in_its_window() -> Result<()> {
     let status = slurm.settled()?;
     ensure!(status["updatedReplicas"] == 2, "{status}");
 
-    // Without the strategy there is no window.
+    // Changing the strategy removes the window.
     slurm.patch(
         NODESET,
         &json!({ "spec": { "updateStrategy": { "type": "RollingUpdate", "scheduledUpdate": null } } }),
@@ -361,10 +364,11 @@ fn a_window_that_slurm_refuses_is_told_of_again_and_again() -> Result<()> {
     strategy(&["BOGUS"])?;
     let told = slurm.wait_condition(NODESET, "ReservationCreated", "Unknown", "ReservationFailed")?;
     ensure!(
-        told.contains("updateStrategy.scheduledUpdate") && told.contains("again"),
+        told.contains("updateStrategy.scheduledUpdate") && told.contains("will retry"),
         "{told}"
     );
-    // One event that counts, as those of Kubernetes do; one of each operator, since another test may kill it.
+    // Repeated failures are counted in one event per operator process. There may be several, because another test may
+    // kill the operator.
     let counted = eventually("a count of the attempts", || {
         let events = slurm.get(&["events", "--field-selector=reason=ReservationFailed"])?;
         let events = events["items"].as_array().cloned().unwrap_or_default();

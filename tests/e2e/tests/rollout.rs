@@ -1,4 +1,4 @@
-//! Updates of workers under load: no job fails, and never more workers are out than the user allowed.
+//! Tests updates of workers under load: no job fails, and no more workers are unavailable than `maxUnavailable` allows.
 
 #![allow(
     clippy::indexing_slicing,
@@ -24,7 +24,7 @@ fn values(mark: &str) -> String {
     .to_string()
 }
 
-/// Whether every worker has this mark.
+/// Fails unless every worker has this mark.
 fn updated(slurm: &Slurm, mark: &str) -> Result<()> {
     let pods = slurm.get(&["pods", "--selector=app.kubernetes.io/name=slurmd"])?;
     let items = pods["items"].as_array().cloned().unwrap_or_default();
@@ -40,7 +40,7 @@ fn updated(slurm: &Slurm, mark: &str) -> Result<()> {
     Ok(())
 }
 
-/// Rolls the workers under a stream of jobs, with something done to the operator meanwhile.
+/// Updates all workers while jobs run, and calls `disturb` in the meantime.
 fn roll(slurm: &Slurm, mark: &str, mut disturb: impl FnMut() -> Result<()>) -> Result<()> {
     let jobs = slurm.sbatch(&["--array=1-60", "--ntasks=1", "--no-requeue"], "sleep 3")?;
     slurm.upgrade(&values(mark))?;
@@ -93,7 +93,7 @@ fn an_update_under_a_stream_of_jobs_fails_none_of_them_even_when_the_operator_is
     let mut kills = 0;
     let mut last = Instant::now();
     roll(&slurm, "third", || {
-        // At instants that have nothing to do with what it is at, all before the update can be over.
+        // At times that are unrelated to the operator's progress, all before the update can be complete.
         if kills < 3 && last.elapsed() > Duration::from_millis(1500 + 900 * kills) {
             kills += 1;
             last = Instant::now();

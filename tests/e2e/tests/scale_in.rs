@@ -1,4 +1,4 @@
-//! Workers that leave: nothing goes while a job may run on it, whatever else is broken at the time.
+//! Tests scale-in: no worker is removed while a job may run on it, whatever else fails at the same time.
 
 #![allow(
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ fn workers(count: u32) -> String {
     format!("nodesets: {{ cpu: {{ replicas: {count} }} }}")
 }
 
-/// What the NodeSet says of a job that it waits for.
+/// Returns the text with which the NodeSet's condition describes a job that it waits for.
 fn holds(slurm: &Slurm, job: &str, node: &str) -> Result<String> {
     let user = slurm.job_field(job, "UserId")?;
     let user = user.split('(').next().unwrap_or_default();
@@ -42,12 +42,12 @@ fn scale_in_waits_for_the_jobs_and_keeps_the_worker_whose_job_is_longest() -> Re
         NODESET,
         ["Progressing", "True", "Draining"],
         &[
-            "3 leaving workers",
+            "3 draining workers",
             &holds(&slurm, &jobs[0], "cpu-0")?,
             &holds(&slurm, &jobs[3], "cpu-3")?,
         ],
     )?;
-    // kubectl may remember the kinds of a cluster that was here before, and looks again after it was wrong.
+    // kubectl may have cached the kinds of an earlier cluster, and refreshes them after an error.
     eventually("everything at a glance", || {
         let shown = slurm.space.kubectl(&["get", "slurm", "--output=wide"])?;
         let (controller, restapi) = (
@@ -60,7 +60,7 @@ fn scale_in_waits_for_the_jobs_and_keeps_the_worker_whose_job_is_longest() -> Re
         Ok(())
     })?;
 
-    // One job ends, one worker goes.
+    // One job ends, and its worker is removed.
     slurm.open("cpu-3")?;
     slurm.wait_gone("cpu-3")?;
     slurm.wait_job(&jobs[3], "COMPLETED")?;
@@ -78,7 +78,7 @@ fn scale_in_waits_for_the_jobs_and_keeps_the_worker_whose_job_is_longest() -> Re
     for job in &jobs {
         slurm.wait_job(job, "COMPLETED")?;
     }
-    // Whoever is wanted again gets the lowest free name.
+    // New workers get the lowest free ordinals.
     slurm.scale(2)?;
     ensure!(slurm.wait_idle(2)? == ["cpu-0", "cpu-1"]);
     Ok(())
@@ -116,7 +116,7 @@ fn a_leaving_worker_keeps_its_job_whatever_breaks_around_it() -> Result<()> {
         .kubectl(&["delete", "restapi", "slurm", "--wait=false"])?;
     slurm.stays_at_work("cpu-0", &uid, &job)?;
     eventually("a RestApi again", || {
-        // Its deletion waits for the workers; a person in a hurry takes the finalizers away.
+        // The deletion waits for the workers. Remove the finalizers, as an impatient administrator would.
         let _ = slurm.patch("restapi/slurm", &json!({ "metadata": { "finalizers": null } }));
         slurm
             .space
@@ -147,7 +147,7 @@ fn a_leaving_worker_keeps_its_job_whatever_breaks_around_it() -> Result<()> {
             .space
             .kubectl(&["wait", "--for=delete", controller, "--timeout=1s"])
     })?;
-    // Whoever takes the finalizers away takes the anchor away, too: it is the last owner of what the Controller had.
+    // Remove the anchor too: it is the last owner of the Controller's children.
     slurm
         .space
         .kubectl(&["delete", "configmap", "keelson-anchor-controller-slurm"])?;
@@ -166,7 +166,7 @@ fn a_leaving_worker_keeps_its_job_whatever_breaks_around_it() -> Result<()> {
     slurm.wait_job(&job, "RUNNING")?;
     slurm.stays_at_work("cpu-0", &uid, &job)?;
 
-    // When all is well again, the job ends and then the worker goes.
+    // After everything has recovered, the job ends and the worker is removed.
     slurm.open("cpu-0")?;
     slurm.wait_job(&job, "COMPLETED")?;
     slurm.wait_gone("cpu-0")
@@ -177,7 +177,7 @@ fn a_slurmctld_without_its_state_costs_no_worker() -> Result<()> {
     let slurm = Slurm::install_ready("amnesia", &workers(2), 2)?;
     let job = slurm.hold("cpu-1", 60)?;
     let before = slurm.workers()?;
-    // The end of the container ends the command, too.
+    // The command fails, because its container is killed.
     let _ = slurm.controller(&[
         "bash",
         "-c",
@@ -189,7 +189,7 @@ fn a_slurmctld_without_its_state_costs_no_worker() -> Result<()> {
         ensure!(!known.contains(&job), "it still knows {known}");
         Ok(())
     })?;
-    // An empty list of nodes is no reason to remove their pods.
+    // The operator must not remove workers because Slurm's node list is empty.
     for _ in 0..10 {
         ensure!(
             slurm.workers()? == before,
@@ -201,7 +201,7 @@ fn a_slurmctld_without_its_state_costs_no_worker() -> Result<()> {
     Ok(())
 }
 
-/// An object as somebody else would write it.
+/// Removes the status and all generated metadata, so that the object can be applied again.
 fn strip(object: &mut serde_json::Value) {
     if let Some(map) = object.as_object_mut() {
         map.remove("status");

@@ -1,4 +1,5 @@
-//! The `ServiceMonitor` of a Controller, with the Prometheus operator's own CRD, which comes and goes while the operator runs.
+//! Tests the `ServiceMonitor` of a Controller. The Prometheus operator's CRD is installed and removed while the
+//! operator runs.
 
 #![allow(
     clippy::indexing_slicing,
@@ -27,7 +28,7 @@ controller:
       endpoints: [{ path: /metrics/jobs }, { path: /metrics/nodes, interval: 1m }]
 ";
 
-/// The CRD goes with the test: other tests' clusters are without it, too.
+/// The CRD, which is deleted with the test, because other tests run without it.
 struct Crd;
 
 impl Crd {
@@ -69,7 +70,7 @@ fn is_gone(slurm: &Slurm) -> Result<()> {
 
 #[test]
 fn a_service_monitor_is_made_as_soon_as_the_cluster_has_the_kind() -> Result<()> {
-    // From a run before this one.
+    // An interrupted earlier run may have left the CRD.
     Crd::remove()?;
     let slurm = Slurm::install("monitor", VALUES)?;
     let said = slurm.wait_condition(CONTROLLER, "Degraded", "True", "MonitoringUnavailable")?;
@@ -100,7 +101,7 @@ fn a_service_monitor_is_made_as_soon_as_the_cluster_has_the_kind() -> Result<()>
     );
     slurm.wait_condition(CONTROLLER, "Degraded", "False", "")?;
 
-    // What it selects: the Service, by a port that has this name.
+    // The ServiceMonitor selects the Service, and a port name of the Service.
     let selected = &made["spec"]["selector"]["matchLabels"];
     let service = slurm.get(&["services/slurm-controller"])?;
     let labels = selected.as_object().cloned().unwrap_or_default();
@@ -117,7 +118,7 @@ fn a_service_monitor_is_made_as_soon_as_the_cluster_has_the_kind() -> Result<()>
             .all(|endpoint| endpoint["port"] == service["spec"]["ports"][0]["name"]),
         "{made}"
     );
-    // slurmctld serves what is scraped.
+    // slurmctld serves metrics on this path.
     let path = format!(
         "/api/v1/namespaces/{}/pods/slurm-controller-0:6817/proxy/metrics/jobs",
         slurm.space.name
@@ -125,7 +126,7 @@ fn a_service_monitor_is_made_as_soon_as_the_cluster_has_the_kind() -> Result<()>
     let text = api::raw(&path)?;
     ensure!(text.contains("slurm_jobs"), "slurmctld serves no metrics: {text}");
 
-    // Somebody else's edit is undone.
+    // The operator reverts a manual edit.
     slurm.patch(MONITOR, &json!({ "spec": { "endpoints": [] } }))?;
     eventually("the endpoints are back", || {
         let now = monitor(&slurm)?;
@@ -138,7 +139,7 @@ fn a_service_monitor_is_made_as_soon_as_the_cluster_has_the_kind() -> Result<()>
     asked_for(&slurm, true)?;
     eventually("the ServiceMonitor is there again", || monitor(&slurm))?;
 
-    // Where the kind goes, the rest goes on.
+    // Without the CRD, the Controller stays ready.
     drop(crd);
     slurm.wait_condition(CONTROLLER, "Degraded", "True", "MonitoringUnavailable")?;
     slurm.wait_condition(CONTROLLER, "Ready", "True", "").map(drop)

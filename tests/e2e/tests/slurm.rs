@@ -1,4 +1,4 @@
-//! The quick start's Slurm: a user's job runs.
+//! Tests that jobs run on the quick start's cluster.
 
 use anyhow::{Result, ensure};
 use e2e::{cluster_name, get, run, xtask};
@@ -17,7 +17,7 @@ fn srun_on_two_nodes_prints_two_names() -> Result<()> {
     names.sort_unstable();
     names.dedup();
     ensure!(names.len() == 2, "{printed:?}");
-    // Two Kubernetes nodes, too.
+    // The workers also run on two Kubernetes nodes.
     let pods = get(&[
         "--namespace=slurm",
         "pods",

@@ -1,4 +1,4 @@
-//! A cluster is taken away: by helm, which waits for jobs, and with its namespace, which waits for nobody.
+//! Tests the removal of a cluster: `helm uninstall` waits for jobs, and deleting the namespace does not.
 
 use anyhow::{Result, ensure};
 use e2e::slurm::{NODESET, Slurm};
@@ -38,7 +38,7 @@ fn helm_uninstall_lets_a_job_end_and_then_ends_itself() -> Result<()> {
     comes_back_with_the_files_of_the_user(&slurm)?;
     let said = slurm.install_again(ONE_WORKER).unwrap_err();
     ensure!(
-        format!("{said:#}").contains("slurm that was here before is still being deleted"),
+        format!("{said:#}").contains("previous cluster slurm is still being deleted"),
         "installed into one that goes: {said:#}"
     );
     eventually("slurmctld tells of the job", || {
@@ -48,13 +48,14 @@ fn helm_uninstall_lets_a_job_end_and_then_ends_itself() -> Result<()> {
     })?;
     slurm.ask(&["scancel", &job])?;
     eventually("everything is gone", || slurm.space.has_no(KINDS))?;
-    // State and keys stay, as they must for a later installation.
+    // The state and the keys are kept for a later installation.
     slurm.get(&["pvc", "statesave-slurm-controller-0"])?;
     slurm.get(&["secret", "slurm-auth-slurm"])?;
     goes_when_asked(&slurm)
 }
 
-/// helm has taken the ConfigMaps of the release away already.
+/// Checks that a restarted slurmctld still gets the user's files, although Helm has already deleted the release's
+/// ConfigMaps.
 fn comes_back_with_the_files_of_the_user(slurm: &Slurm) -> Result<()> {
     let theirs = slurm.space.get(&["configmaps"])?.to_string();
     ensure!(!theirs.contains("slurm-config-extra"), "it is there yet");
@@ -67,7 +68,7 @@ fn comes_back_with_the_files_of_the_user(slurm: &Slurm) -> Result<()> {
     .map(drop)
 }
 
-/// The claim that stayed goes the next time, because the user says so.
+/// Checks that the volume claim is deleted with the next installation, because `deletionPolicy` is set to Delete.
 fn goes_when_asked(slurm: &Slurm) -> Result<()> {
     slurm.install_again(
         "{ controller: { persistence: { deletionPolicy: Delete } }, nodesets: { cpu: { enabled: false } },
@@ -85,7 +86,7 @@ fn a_deleted_namespace_goes_even_with_a_job_in_it() -> Result<()> {
     let slurm = Slurm::install_ready("gone", ONE_WORKER, 1)?;
     let job = slurm.sbatch(&[], "sleep 3600")?;
     slurm.wait_job(&job, "RUNNING")?;
-    // A reservation that nobody can be asked to take back any more is no reason to stay.
+    // The reservation can no longer be deleted, because slurmrestd is gone too. This must not block the deletion.
     let window = json!({ "startTime": "2100-01-01T00:00:00Z", "duration": "30m" });
     let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": window });
     slurm.patch(NODESET, &json!({ "spec": { "updateStrategy": strategy } }))?;

@@ -1,4 +1,4 @@
-//! The testbed itself: what it starts is a Kubernetes like any other, and it leaves nothing behind.
+//! Tests the testbed: its clusters behave like any Kubernetes cluster, and leave nothing behind on the machine.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::forward::Forward;
 use e2e::{Namespace, cluster, eventually, run, tools_image, xtask};
 
-/// A pod that sleeps, or serves a word over HTTP.
+/// Returns a pod that runs a script with bash.
 fn pod(name: &str, node: &str, script: &str) -> String {
     serde_json::json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -24,7 +24,7 @@ fn pod(name: &str, node: &str, script: &str) -> String {
     .to_string()
 }
 
-/// A server in plain bash is not to be had; perl's is in every Debian base.
+/// An HTTP server in Perl, which every Debian base system contains. Bash cannot listen on a port.
 const SERVE: &str = r#"exec perl -MIO::Socket::INET -e '
   my $server = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die;
   $| = 1; print "serving\n";
@@ -74,7 +74,7 @@ fn a_claim_is_bound_and_its_data_outlives_the_pod() -> Result<()> {
         })
         .to_string()
     };
-    // Written on one node by an ordinary user, read on another.
+    // The file is written on one node, by a user other than root, and read on another node.
     space.apply(&with_volume("node-1"))?;
     space.wait_ready("pod/holder")?;
     space.exec("holder", &["bash", "-c", "echo kept | tee /once/file /many/file"])?;
@@ -111,7 +111,8 @@ fn no_packet_leaves_the_cluster() -> Result<()> {
     let space = Namespace::create("closed")?;
     space.apply(&pod("client", "node-1", "sleep infinity"))?;
     space.wait_ready("pod/client")?;
-    // A documentation address: there must be no way to it, from a pod, a node or the control plane.
+    // An address reserved for documentation. It must be unreachable from pods, and the control plane must have no
+    // default route.
     let connect = "timeout 5 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80' 2>&1; echo $?";
     let answer = space.exec("client", &["bash", "-c", connect])?;
     ensure!(
@@ -128,7 +129,8 @@ fn no_packet_leaves_the_cluster() -> Result<()> {
     Ok(())
 }
 
-/// What of this machine a cluster could leave traces in.
+/// Returns the state of this machine that a cluster could change: namespaces, routes, links, mounts, cgroups and
+/// sysctls.
 fn machine() -> Result<BTreeSet<String>> {
     let mut seen = BTreeSet::new();
     let mut add = |kind: &str, text: String| seen.extend(text.lines().map(|line| format!("{kind} {line}")));
@@ -169,7 +171,7 @@ fn processes_of(name: &str) -> Result<usize> {
 fn up(name: &str) -> Result<Command> {
     let mut command = xtask()?;
     command.args(["up", "--no-slurm", "--nodes=1", "--kwok=2", "--name", name]);
-    // The images that the tests run on are there already; others would have to be built first.
+    // Use the images that the tests already use, so that no others are built.
     if std::env::var_os("KEELSON_TEST_QUICK").is_some() {
         command.arg("--quick");
     }
@@ -179,7 +181,7 @@ fn up(name: &str) -> Result<Command> {
 #[test]
 fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed() -> Result<()> {
     let name = format!("gone-{}", std::process::id());
-    // The other cluster is the one that all tests use: only what has this one's name counts for control groups.
+    // Other tests use the shared cluster at the same time, so only cgroups of this cluster count.
     let mine = |all: &BTreeSet<String>| -> BTreeSet<String> {
         all.iter()
             .filter(|line| !line.starts_with("cgroup") || line.contains(&name))
@@ -188,7 +190,7 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
     };
     let before = mine(&machine()?);
 
-    // Killed in the middle: as soon as it has processes.
+    // Kill `up` as soon as the cluster has processes.
     let mut half = Guard(up(&name)?.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
     eventually("the first processes", || {
         ensure!(processes_of(&name)? > 0, "none yet");
@@ -201,12 +203,12 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
         "nothing outlived the killed start, so this test shows nothing"
     );
 
-    // Starting again heals it; the second time it says that it is there.
+    // A second `up` repairs the cluster; a third reports that it is already running.
     run(&mut up(&name)?)?;
     let again = up(&name)?.output()?;
     let said = String::from_utf8_lossy(&again.stderr);
     ensure!(
-        again.status.success() && said.contains("running already"),
+        again.status.success() && said.contains("already running"),
         "{said}"
     );
     let on_it = |words: &[&str]| run(xtask()?.args(["kubectl", "--name", &name]).args(words));
@@ -219,11 +221,12 @@ fn a_cluster_beside_another_leaves_nothing_behind_even_when_its_start_is_killed(
     let after = mine(&machine()?);
     let left: Vec<_> = after.symmetric_difference(&before).collect();
     ensure!(left.is_empty(), "the machine is not as it was: {left:?}");
-    // And the other cluster did not notice.
+    // The other cluster still runs.
     e2e::api::raw("/readyz").map(drop)
 }
 
-/// By its kubeconfig alone the tests' own cluster is like any other. It gets another operator, so this test runs alone.
+/// Uses a testbed cluster as an existing cluster, by its kubeconfig. This replaces the operator, so the test runs
+/// alone.
 #[test]
 fn slurm_comes_up_on_a_cluster_that_is_there_already() -> Result<()> {
     let said = run(xtask()?
@@ -233,7 +236,7 @@ fn slurm_comes_up_on_a_cluster_that_is_there_already() -> Result<()> {
     printed_commands_work(&said)
 }
 
-/// What `up` prints for the quick start's user does what it says, as it is printed.
+/// Runs the commands that `up` prints for the quick start's user.
 fn printed_commands_work(said: &str) -> Result<()> {
     let mut printed = said
         .lines()
@@ -246,7 +249,7 @@ fn printed_commands_work(said: &str) -> Result<()> {
         .replace("kubectl ", "");
     let commands: Vec<&str> = printed.collect();
     ensure!(commands.len() == 3, "{said}");
-    // No person waits for the job here.
+    // Wait for the job, because the next commands need its results.
     let script = commands.join("\n").replacen("sbatch", "sbatch --wait", 1);
     let mut session = cluster()?
         .kubectl()
@@ -271,7 +274,7 @@ fn printed_commands_work(said: &str) -> Result<()> {
 #[test]
 fn bad_input_is_refused_with_a_remedy() -> Result<()> {
     for (words, expected) in [
-        (&["up", "--name", "Not_A_Name"][..], "lower-case letters"),
+        (&["up", "--name", "Not_A_Name"][..], "lowercase letters"),
         (
             &["up", "--no-slurm", "--nodes", "41", "--name", "many"],
             "40 real nodes",
@@ -311,7 +314,7 @@ fn a_cluster_that_is_not_there_is_the_same_error_for_every_command() -> Result<(
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(!output.status.success(), "{words:?} was accepted");
         ensure!(
-            said.starts_with("error: there is no cluster \"nobody\"; there are: ")
+            said.starts_with("error: cluster \"nobody\" does not exist; existing clusters: ")
                 && said.contains("cargo xtask up --name nobody"),
             "{words:?} said {said:?}"
         );
@@ -356,14 +359,14 @@ fn status_tells_how_slurm_is_doing() -> Result<()> {
         ensure!(
             matches!(lines[..], [nodes, queue, accounting]
                 if nodes.starts_with("  nodes       ") && nodes.ends_with(" idle")
-                    && queue.starts_with("  queue       ") && accounting == "  accounting  records"),
+                    && queue.starts_with("  queue       ") && accounting == "  accounting  recording"),
             "{lines:?}"
         );
         Ok(())
     })
 }
 
-/// A child process that ends with the test.
+/// A child process that is killed when it is dropped.
 struct Guard(Child);
 
 impl Drop for Guard {

@@ -1,8 +1,9 @@
-//! From the project's previous release (`tests/e2e/previous-release`) to this one, back and forth again, under a cluster at work:
-//! its charts, operator and Slurm images are the previous release's own, and go over by the commands of
-//! docs/src/how-to/upgrade.md. Jobs, workers, people's login pods, keys, volumes and objects stay.
+//! Tests upgrades from the project's previous release (`tests/e2e/previous-release`) to this one and back, with a
+//! running job. The cluster starts with the charts, operator and Slurm images of the previous release, and is upgraded
+//! with the commands in docs/src/how-to/upgrade.md. Jobs, workers, login pods, keys, volumes and objects must not
+//! change.
 //!
-//! The operator that all others rely on is exchanged, so this test runs alone (`.config/nextest.toml`).
+//! The test replaces the operator that other tests depend on, so it runs alone (`.config/nextest.toml`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,13 +19,13 @@ use testbed::progress::Progress;
 const HOME: &str = "--namespace=slurm-operator";
 const OPERATOR: &str = "slurm-operator";
 
-/// A state of the project: its charts, and the operator's image that goes with them.
-struct Landing {
+/// A release of the project: its charts and its operator image.
+struct Release {
     charts: PathBuf,
     image: String,
 }
 
-impl Landing {
+impl Release {
     fn this() -> Self {
         Self {
             charts: PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts")),
@@ -39,7 +40,8 @@ impl Landing {
         })
     }
 
-    /// The kinds and the operator of this release over whichever are there. `values` says to helm which values stay.
+    /// Upgrades the installed CRDs and operator to this release. `values` is the Helm flag that selects which values
+    /// are kept.
     fn install(&self, values: &str) -> Result<()> {
         run(cluster()?
             .helm()
@@ -52,18 +54,18 @@ impl Landing {
                 "--set",
                 &format!("operator.image={0},webhook.image={0}", self.image),
             ])
-            // Other tests scale it by hand.
+            // Other tests scale the Deployment with kubectl.
             .args(["--force-conflicts", "--wait", "--timeout=5m"])
             .arg(self.charts.join(OPERATOR)))?;
         self.leads()
     }
 
-    /// As users do it.
+    /// Upgrades like a user would, keeping the values.
     fn upgrade(&self) -> Result<()> {
         self.install("--reset-then-reuse-values")
     }
 
-    /// Waits until this release's operator is the one that acts.
+    /// Waits until the operator of this release is the leader.
     fn leads(&self) -> Result<()> {
         eventually(&format!("{} leads", self.image), || {
             let lease = get(&[HOME, "lease", OPERATOR])?;
@@ -76,12 +78,12 @@ impl Landing {
     }
 }
 
-/// Whatever becomes of the test, others get the operator that they are to try.
+/// Installs this checkout's operator again when it is dropped, for the tests that follow.
 struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        if let Err(error) = Landing::this().upgrade() {
+        if let Err(error) = Release::this().upgrade() {
             eprintln!("this checkout's operator did not come back: {error:#}");
         }
     }
@@ -91,8 +93,8 @@ fn previous_files() -> Result<PathBuf> {
     variable("KEELSON_TEST_PREVIOUS").map(PathBuf::from)
 }
 
-/// The previous release's quick start with its own images, and a second login set with the capabilities that its documentation
-/// advised: both keep their pods, whatever a new chart limits by default.
+/// Installs the previous release's quick start with its images, and a second LoginSet with the capabilities that its
+/// documentation recommended. Both LoginSets must keep their pods, regardless of new defaults in the chart.
 fn previous_cluster() -> Result<Slurm> {
     let space = Namespace::create("upgrade")?;
     let image = image::previous_name;
@@ -130,7 +132,7 @@ fn previous_cluster() -> Result<Slurm> {
     std::fs::write(&ours, values.to_string())?;
     let mut install = cluster()?.helm();
     install.args(["install", "slurm", "--namespace", &space.name]);
-    install.arg(Landing::previous()?.charts.join("slurm"));
+    install.arg(Release::previous()?.charts.join("slurm"));
     for values in [
         previous_files()?.join("examples/quickstart.yaml"),
         lean,
@@ -143,7 +145,7 @@ fn previous_cluster() -> Result<Slurm> {
     Ok(Slurm::installed(space))
 }
 
-/// What is the same after every step.
+/// The state that every step must preserve.
 struct Work {
     standing: Standing,
     job: String,
@@ -162,7 +164,7 @@ impl Work {
         })
     }
 
-    /// Does something to what is under the cluster, and looks at what has become of it when all is quiet again.
+    /// Runs an upgrade step, waits until the operator is idle, and checks that the state is preserved.
     fn outlasts(&self, slurm: &Slurm, what: &str, step: impl FnOnce() -> Result<()>) -> Result<()> {
         let first = slurm.beginnings()?;
         step().with_context(|| what.to_owned())?;
@@ -192,7 +194,8 @@ impl Work {
     }
 }
 
-/// Waits until the operator has had nothing to write here for a while: what it would do to this cluster, it has done.
+/// Waits until the operator has written nothing in this namespace for five seconds, so that it has finished all
+/// changes.
 fn quiet(slurm: &Slurm) -> Result<()> {
     eventually("the operator has nothing to do", || {
         let mark = audit::mark()?;
@@ -207,7 +210,7 @@ fn quiet(slurm: &Slurm) -> Result<()> {
     })
 }
 
-/// A helm command on the cluster's own release.
+/// Runs a helm command on the cluster's release.
 fn helm(slurm: &Slurm, words: &[&str]) -> Result<()> {
     run(cluster()?
         .helm()
@@ -218,11 +221,11 @@ fn helm(slurm: &Slurm, words: &[&str]) -> Result<()> {
 
 #[test]
 fn a_cluster_of_the_previous_release_goes_over_and_back_as_it_runs() -> Result<()> {
-    let (this, previous) = (Landing::this(), Landing::previous()?);
+    let (this, previous) = (Release::this(), Release::previous()?);
     let restored = Restored;
     let images = PathBuf::from(variable("KEELSON_TEST_PREVIOUS_IMAGES")?);
     cluster()?.import(&Progress::lines(), &[images])?;
-    // Not with the values that are there: its chart may not know them yet.
+    // Resets the values, because the previous chart may not know the current ones.
     previous.install("--reset-values")?;
     let slurm = previous_cluster()?;
     let work = Work::begin(&slurm)?;
@@ -249,6 +252,6 @@ fn a_cluster_of_the_previous_release_goes_over_and_back_as_it_runs() -> Result<(
     slurm.open("cpu-0")?;
     slurm.wait_job(&work.job, "COMPLETED")?;
     drop(restored);
-    // What the others rely on is as it was.
+    // Other tests need this cluster to be settled again.
     all_settled("slurm")
 }

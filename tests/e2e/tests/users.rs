@@ -1,5 +1,5 @@
-//! Users by values: added, changed and removed while everything runs, with a partition for their group, keys that come while
-//! somebody is logged in, and what is told of a group that slurmctld does not know.
+//! Tests users from chart values: they are added, changed and removed in a running cluster with an open session, have a
+//! partition for their group, and a condition reports a group that slurmctld does not know.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ const CONTROLLER: &str = "controllers.slinky.slurm.net/slurm";
 const LOGIN: &str = "app.kubernetes.io/name=login";
 const LOGINSET: &str = "loginsets/slurm-login-users";
 
-/// Somebody's key.
+/// An SSH key pair.
 struct Key {
     directory: tempfile::TempDir,
     public: String,
@@ -37,7 +37,7 @@ impl Key {
         self.directory.path().join("key")
     }
 
-    /// `ssh` with this key to the login pod.
+    /// Returns an `ssh` command to the login pod with this key.
     fn command(&self, slurm: &Slurm, user: &str, command: &str) -> Result<Command> {
         let pods = slurm.get(&["pods", &format!("--selector={LOGIN}")])?;
         let address = pods
@@ -59,7 +59,8 @@ impl Key {
     }
 }
 
-/// One worker, and of `examples/users.yaml`, which has a partition for the group `research`, ada alone; null takes away.
+/// Returns values for one worker and, of the users in `examples/users.yaml`, only ada. The example has a partition for
+/// the group `research`. Null removes an entry.
 fn values(ada: &Value, research: &Value, root: &str) -> String {
     json!({
         "nodesets": { "cpu": { "replicas": 1 } },
@@ -76,7 +77,7 @@ fn users_come_change_and_go_while_everything_runs() -> Result<()> {
     let ada_with = |groups: Value, keys: Value| json!({ "groups": groups, "sshKeys": keys });
     let (research, none) = (json!({ "gid": 3000 }), json!([]));
 
-    // Nobody yet, and a partition whose group slurmctld does not know.
+    // No users yet, and a partition whose group slurmctld does not know.
     let space = Namespace::create("users")?;
     let nobody = values(&Value::Null, &Value::Null, &root.public);
     let slurm = Slurm::install_examples(space, &["users"], &nobody)?;
@@ -93,7 +94,7 @@ fn users_come_change_and_go_while_everything_runs() -> Result<()> {
     };
     let before = pods()?;
 
-    // A session that is open through all of it.
+    // A session that stays open throughout the test.
     let mut session = root
         .command(
             &slurm,
@@ -109,7 +110,7 @@ fn users_come_change_and_go_while_everything_runs() -> Result<()> {
         Ok(())
     })?;
 
-    // A user comes, in a group of her own alone.
+    // Add a user who is only in her private group.
     slurm.upgrade(&values(
         &ada_with(none.clone(), json!([ada.public])),
         &research,
@@ -132,7 +133,7 @@ fn users_come_change_and_go_while_everything_runs() -> Result<()> {
     );
     ensure!(refused.is_err(), "she is not in the group: {refused:?}");
 
-    // She joins the group, and somebody else's key may log in as root.
+    // Add her to the group, and allow a second key for root.
     let keys = format!("{}\n{}\n", root.public, second.public);
     slurm.upgrade(&values(
         &ada_with(json!(["research"]), json!([ada.public])),
@@ -148,7 +149,7 @@ fn users_come_change_and_go_while_everything_runs() -> Result<()> {
     })?;
     ensure!(job.trim() == "ada", "{job}");
     eventually("another key of root", || second.ssh(&slurm, "root", "true"))?;
-    // And a key goes.
+    // Remove her key and the first key of root.
     slurm.upgrade(&values(
         &ada_with(json!(["research"]), none.clone()),
         &research,
@@ -160,7 +161,7 @@ fn users_come_change_and_go_while_everything_runs() -> Result<()> {
         second.ssh(&slurm, "root", "true")
     })?;
 
-    // She goes, and the group with her.
+    // Remove the user and the group.
     slurm.upgrade(&values(&Value::Null, &Value::Null, &second.public))?;
     eventually("nobody knows her", || {
         let known = |found: Result<String>| found.is_ok();
@@ -173,7 +174,7 @@ fn users_come_change_and_go_while_everything_runs() -> Result<()> {
     })?;
     slurm.wait_condition(CONTROLLER, "Degraded", "True", "GroupsUnknown")?;
 
-    // Nothing was restarted, and the session goes on.
+    // No pod was restarted, and the session is still open.
     let after = pods()?;
     ensure!(after == before, "pods were replaced: {before:?}, {after:?}");
     ensure!(session.try_wait()?.is_none(), "the session was cut off");
@@ -187,7 +188,7 @@ fn users_come_change_and_go_while_everything_runs() -> Result<()> {
 #[test]
 fn a_login_image_without_sssd_is_told_of() -> Result<()> {
     let space = Namespace::create("no-sssd")?;
-    // The image of slurmctld has the same first process, and neither SSSD nor sshd.
+    // The slurmctld image has the same `init`, but neither SSSD nor sshd.
     let image = testbed::image::name("slurmctld");
     let login = json!({
         "image": image, "command": ["/usr/sbin/keelson-init", "login"], "securityContext": { "runAsUser": 0 },
@@ -197,7 +198,7 @@ fn a_login_image_without_sssd_is_told_of() -> Result<()> {
     let slurm = Slurm::install_examples(space, &[], &values.to_string())?;
     let told = slurm.wait_condition(LOGINSET, "Degraded", "True", "DaemonEnded")?;
     ensure!(
-        told.contains("this image has no sssd: turn sssd.enabled off"),
+        told.contains("this image has no sssd: set sssd.enabled to false"),
         "{told}"
     );
     Ok(())

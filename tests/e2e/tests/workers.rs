@@ -1,4 +1,4 @@
-//! What a NodeSet's engine does with workers, one feature a test, with real slurmds.
+//! Tests features of NodeSets with real slurmds: DaemonSet mode, volume claims and pinned workers.
 #![allow(clippy::indexing_slicing, reason = "a JSON value that is not there is null")]
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use e2e::workers::{Marks, machines};
 use e2e::{eventually, names};
 use serde_json::json;
 
-/// The uid of the worker on a machine.
+/// Returns the UID of the worker pod on a Kubernetes node.
 fn worker_on(slurm: &Slurm, machine: &str) -> Result<String> {
     let pods = slurm.get(&[
         "pods",
@@ -42,7 +42,7 @@ fn a_worker_on_every_fitting_machine() -> Result<()> {
     let slurm = Slurm::install_ready("daemon", &daemon, 2)?;
     ensure!(slurm.nodes()? == BTreeSet::from([first.clone(), second.clone()]));
 
-    // One joins.
+    // A third node matches.
     marks.put(third)?;
     slurm.wait_idle(3)?;
     eventually("a count of three", || {
@@ -51,7 +51,7 @@ fn a_worker_on_every_fitting_machine() -> Result<()> {
         Ok(())
     })?;
 
-    // A taint against new pods moves nobody; a machine that no longer fits lets its job end.
+    // A `NoSchedule` taint removes no worker. On a node that no longer matches, the job runs to its end first.
     let job = slurm.hold(second, 60)?;
     let before = worker_on(&slurm, second)?;
     marks.taint(third)?;
@@ -81,7 +81,7 @@ fn a_worker_on_every_fitting_machine() -> Result<()> {
     })?;
     worker_on(&slurm, third).context("the tainted machine lost its worker")?;
 
-    // It fits again, and the same name comes back.
+    // The node matches again, and its worker returns under the same name.
     marks.untaint(third)?;
     marks.put(second)?;
     slurm.wait_idle(3).map(drop)
@@ -115,7 +115,7 @@ nodesets:
         in_pod(&["ls", "/scratch/kept"])
     })?;
     slurm.wait_idle(2)?;
-    // A worker that is not ready yet would be the first to leave, whatever its number.
+    // A worker that is not ready would be removed first, regardless of its ordinal.
     slurm.settled()?;
 
     ensure!(exists(&slurm, second)?);

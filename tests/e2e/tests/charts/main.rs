@@ -1,4 +1,4 @@
-//! The charts: the life of a release, and what they render.
+//! Tests the charts: the life cycle of a release, and the rendered objects.
 #![allow(
     clippy::indexing_slicing,
     reason = "an index into JSON that is not there gives null"
@@ -12,7 +12,7 @@ use e2e::{Namespace, cluster, run};
 
 const CHARTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts");
 
-/// No worker and no login pod: keys, slurmctld and slurmrestd only.
+/// Values without workers and login pods: only the keys, slurmctld and slurmrestd.
 const NO_PODS_FOR_USERS: &str =
     "{ nodesets: { cpu: { enabled: false } }, loginsets: { users: { enabled: false } } }";
 

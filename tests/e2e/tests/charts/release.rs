@@ -1,5 +1,6 @@
-//! The life of a release: installed by either helm or by plain apply, tested, upgraded, rolled back, removed and brought
-//! back. Keys and state are never lost, and nothing restarts that need not.
+//! Tests the life cycle of a release: it is installed with Helm 3, Helm 4 or by applying rendered manifests, tested,
+//! upgraded, rolled back, uninstalled and installed again. Keys and state are never lost, and nothing restarts
+//! unnecessarily.
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::{CHARTS, NO_PODS_FOR_USERS, helm};
 
-/// The container that ran first in each pod: another pod and a restart are both another start.
+/// Returns the container IDs of each pod, which change when the pod is replaced or a container restarts.
 fn starts(slurm: &Slurm) -> Result<BTreeMap<String, String>> {
     let pods = slurm.get(&["pods"])?;
     let pods = pods["items"].as_array().context("a list without items")?;
@@ -30,7 +31,7 @@ fn starts(slurm: &Slurm) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-/// Those of a kind of daemon, by the name of their pods.
+/// Returns the entries whose pod name has this prefix.
 fn of<'a>(starts: &'a BTreeMap<String, String>, prefix: &str) -> BTreeMap<&'a str, &'a str> {
     starts
         .iter()
@@ -49,7 +50,7 @@ fn keys(space: &Namespace) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// A chart as a later version of it would be, with a change of the test's own.
+/// Copies a chart with a later version number, and applies a change to the copy.
 fn later(chart: &str, change: impl Fn(&Path) -> Result<()>) -> Result<tempfile::TempDir> {
     let directory = tempfile::tempdir()?;
     run(Command::new("cp")
@@ -94,7 +95,7 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
     let job = slurm.sbatch(&["--job-name=lasting"], "sleep 3600")?;
     slurm.wait_job(&job, "RUNNING")?;
 
-    // Another version of the chart, and of the kinds under the living objects, changes nothing that runs.
+    // Another version of the chart or of the CRDs affects no running pod.
     let generation = slurm.get(&["nodeset", "slurm-worker-cpu"])?["metadata"]["generation"].clone();
     let bumped = later("slurm", |_| Ok(()))?;
     let bumped = bumped.path().join("slurm");
@@ -117,7 +118,7 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
         .helm()
         .args(["upgrade", "slurm-operator-crds", "--namespace=slurm-operator"])
         .arg(&kinds))?;
-    // The API server takes a moment to know the field, and drops it until then.
+    // The API server drops the field until it has loaded the new CRD.
     let upgraded = eventually("the field of the future", || {
         slurm.patch(
             "nodeset/slurm-worker-cpu",
@@ -139,7 +140,7 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
         .helm()
         .args(["rollback", "slurm-operator-crds", "--namespace=slurm-operator"]))?;
 
-    // A value rolls what it is about, and nothing else.
+    // A changed value replaces only the pods that it affects.
     let rest = ["--set", "restapi.slurmrestd.resources.requests.cpu=11m"];
     upgrade(space, &bumped, &rest)?;
     let second = eventually("another slurmrestd, alone", || {
@@ -173,7 +174,7 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
     ensure!(slurm.job_state(&job)? == "RUNNING", "the job did not last");
     slurm.controller(&["scancel", &job])?;
 
-    // Nothing that cannot be made again goes with the release, and all of it is found again.
+    // Uninstalling keeps everything that cannot be recreated, and a new installation uses it.
     helm(space, &["uninstall", "slurm"])?;
     eventually("the end of every pod", || space.has_no("pods"))?;
     ensure!(keys(space)? == made, "the keys are others");
@@ -184,7 +185,7 @@ fn a_release_is_tested_upgraded_rolled_back_removed_and_brought_back() -> Result
     let next = slurm.sbatch(&["--wait"], "true")?;
     ensure!(
         next.parse::<u32>()? > job.parse::<u32>()?,
-        "slurmctld began anew with job {next} after {job}"
+        "slurmctld started again from job {next} after {job}"
     );
     Ok(())
 }
@@ -215,7 +216,7 @@ fn a_job_that_never_ran_is_no_success(slurm: &Slurm) -> Result<()> {
     cancelled?;
     ensure!(matches!(tested, Ok(Err(_))), "{tested:?}");
     slurm.controller(&["scontrol", "update", "nodename=cpu-0", "state=resume"])?;
-    // Of a test that failed the pod stays, with its log.
+    // The pod of a failed test is kept, with its log.
     let log = slurm.space.kubectl(&["logs", "slurm-test"])?;
     ensure!(log.contains("PENDING") && log.contains("CANCELLED"), "{log}");
     slurm.space.kubectl(&["delete", "pod", "slurm-test"]).map(drop)
@@ -230,7 +231,7 @@ fn upgrade(space: &Namespace, chart: &Path, more: &[&str]) -> Result<()> {
     .map(drop)
 }
 
-/// People change from helm 3 to helm 4 in the middle of a release's life.
+/// Users switch from Helm 3 to Helm 4 with existing releases.
 #[test]
 fn a_release_of_helm_3_runs_jobs_and_is_taken_on_by_helm_4() -> Result<()> {
     let space = Namespace::create("helm3")?;
@@ -261,7 +262,7 @@ fn a_release_of_helm_3_runs_jobs_and_is_taken_on_by_helm_4() -> Result<()> {
     helm(space, &["uninstall", "slurm"]).map(drop)
 }
 
-/// Renders without a look into the cluster, and has another than helm apply or compare it.
+/// Renders the chart without access to the cluster, and applies or compares the result with kubectl.
 fn sync(space: &str, verb: &str) -> Result<String> {
     let directory = tempfile::tempdir()?;
     let values = directory.path().join("values.yaml");
@@ -274,19 +275,19 @@ fn sync(space: &str, verb: &str) -> Result<String> {
     kubectl_with(&words, &rendered)
 }
 
-/// As Argo CD does it: rendered without a look into the cluster, applied by another than helm, again and again.
+/// Applies the chart like Argo CD does: rendered without access to the cluster, and applied repeatedly, not by Helm.
 #[test]
-fn what_is_rendered_and_applied_anew_keeps_its_keys() -> Result<()> {
+fn what_is_rendered_and_applied_again_keeps_its_keys() -> Result<()> {
     let space = Namespace::create("gitops")?;
     sync(&space.name, "apply")?;
     let slurm = Slurm::installed(space);
     let made = eventually("keys", || keys(&slurm.space))?;
     slurm.all_settled()?;
     let before = starts(&slurm)?;
-    // Whatever was filled in since, nothing of what was rendered looks changed to whoever compares.
+    // A comparison shows no differences, although defaults and generated values were added to the objects.
     sync(&slurm.space.name, "diff").context("out of sync")?;
     sync(&slurm.space.name, "apply")?;
-    // The operator has seen the second sync when it acts on what comes after it.
+    // When the operator applies this later change, it has also seen the second sync.
     slurm.patch(
         "restapi.slinky.slurm.net/slurm",
         &serde_json::json!({"spec": {"replicas": 2}}),

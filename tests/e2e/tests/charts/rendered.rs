@@ -1,4 +1,5 @@
-//! What the charts render: valid for the API server, restricted where nobody's jobs run, small.
+//! Tests that the API server accepts the rendered objects, that the control plane meets Pod Security `restricted`, and
+//! that the operator image is small.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -12,10 +13,10 @@ use serde_json::Value;
 
 use crate::{CHARTS, NO_PODS_FOR_USERS, helm};
 
-/// Kinds of other projects, which this cluster does not have.
+/// Kinds of other projects, whose CRDs this cluster does not have.
 const NOT_HERE: &[&str] = &["ServiceMonitor", "Certificate", "Issuer"];
 
-/// Every object of the values matrix, tried by the API server itself with unknown fields refused.
+/// Applies every object of the chart tests by dry run, with strict field validation.
 #[test]
 fn everything_that_the_charts_render_is_valid() -> Result<()> {
     let space = Namespace::create("matrix")?;
@@ -33,7 +34,7 @@ fn everything_that_the_charts_render_is_valid() -> Result<()> {
             .flat_map(|(_, objects)| objects)
             .filter(|object| !NOT_HERE.iter().any(|kind| object["kind"] == *kind))
             .collect();
-        // Some cases name namespaces that are not here; what is in them is to be looked at all the same.
+        // Some cases use namespaces that do not exist here, so the objects are moved to this one.
         for object in &mut objects {
             if let Some(namespace) = object.pointer_mut("/metadata/namespace") {
                 *namespace = Value::from(space.name.as_str());
@@ -44,7 +45,7 @@ fn everything_that_the_charts_render_is_valid() -> Result<()> {
             continue;
         }
         tried += objects.len();
-        // A pod is refused without its ServiceAccount, and a dry run makes none.
+        // The API server rejects a pod without its ServiceAccount, and a dry run creates none.
         let pods = objects.iter().filter(|object| object["kind"] == "Pod");
         let accounts: BTreeSet<&str> = pods
             .filter_map(|pod| pod.pointer("/spec/serviceAccountName")?.as_str())
@@ -81,7 +82,7 @@ fn everything_that_the_charts_render_is_valid() -> Result<()> {
     Ok(())
 }
 
-/// Pod Security `restricted` holds for everything of Slurm that starts no process for a user.
+/// Every Slurm component that does not start processes for users meets Pod Security `restricted`.
 #[test]
 fn the_control_plane_runs_in_a_restricted_namespace() -> Result<()> {
     let space = Namespace::create("restricted")?;
@@ -101,7 +102,7 @@ fn the_control_plane_runs_in_a_restricted_namespace() -> Result<()> {
     ] {
         slurm.wait_condition(&format!("{object}/slurm"), "Ready", "True", "")?;
     }
-    // Whatever they write goes to a volume.
+    // The root file systems are read-only, and `/tmp` is a volume.
     for pod in [
         "slurm-controller-0",
         "slurm-accounting-0",
@@ -113,7 +114,7 @@ fn the_control_plane_runs_in_a_restricted_namespace() -> Result<()> {
         ensure!(options.starts_with("ro,"), "{pod} has {root:?}");
         slurm.space.exec(pod, &["touch", "/tmp/written"])?;
     }
-    // The test's own pod is one of them.
+    // The pod of `helm test` also meets the level.
     helm(&slurm.space, &["test", "slurm", "--timeout=5m"])?;
     let stranger = format!(
         r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "root"}},
@@ -129,7 +130,8 @@ fn the_control_plane_runs_in_a_restricted_namespace() -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the operator's image, not compressed: what a node has to hold is the stricter measure.
+/// The maximum size of the operator image in bytes. Uncompressed, as on a node, which is stricter than the download
+/// size.
 const OPERATOR_IMAGE: u64 = 40_000_000;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Users from a directory: a real slapd, SSSD in our images, ssh with a password, and a job that runs as the user.
+//! Tests users from an LDAP directory: a real slapd, SSSD in our images, ssh with a password, and a job that runs as
+//! the user.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -15,7 +16,7 @@ fn a_user_of_the_directory_logs_in_and_her_job_runs_as_her() -> Result<()> {
     let space = Namespace::create("ldap")?;
     let host = format!("slapd.{}.svc", space.name);
     start_slapd(&space, &host)?;
-    // The example as it is, but for the directory's address.
+    // The example, with only the address of the directory changed.
     let example = std::fs::read_to_string(format!("{EXAMPLES}/ldap.yaml"))?;
     let example: Value = serde_saphyr::from_str(&example)?;
     let conf = example
@@ -38,7 +39,7 @@ fn a_user_of_the_directory_logs_in_and_her_job_runs_as_her() -> Result<()> {
         "any password will do"
     );
 
-    // SSSD on the worker is another one, and looks her up by itself.
+    // The worker has its own SSSD, which looks up the user independently.
     let job = eventually("a job as the user", || {
         ssh(&slurm, PASSWORD, "cd /tmp && srun id")
     })?;
@@ -52,7 +53,7 @@ fn a_user_of_the_directory_logs_in_and_her_job_runs_as_her() -> Result<()> {
     ensure!(user.contains("(21815)"), "the job is {user}'s");
     slurm.wait_job(number.trim(), "COMPLETED")?;
 
-    // A supervised SSSD: it is started again, by the one who starts it at first.
+    // SSSD is supervised: `init` starts it again.
     slurm.login(&["pkill", "-KILL", "-x", "sssd"])?;
     eventually("the lookup after SSSD was killed", || {
         let processes = slurm.login(&["pgrep", "-x", "sssd"])?;
@@ -60,7 +61,7 @@ fn a_user_of_the_directory_logs_in_and_her_job_runs_as_her() -> Result<()> {
         ssh(&slurm, PASSWORD, "true")
     })?;
 
-    // A file with which nobody could log in reaches no pod.
+    // An sssd.conf that would prevent all logins reaches no pod.
     let before = (slurm.pods(LOGIN)?, slurm.workers()?);
     slurm.set_secret(
         "slurm-sssd-conf",
@@ -77,7 +78,8 @@ fn a_user_of_the_directory_logs_in_and_her_job_runs_as_her() -> Result<()> {
     Ok(())
 }
 
-/// slapd with a certificate for its Service, and the ConfigMap that the example has SSSD trust.
+/// Starts slapd with a certificate for its Service, and creates the ConfigMap with the CA that SSSD trusts in the
+/// example.
 fn start_slapd(space: &Namespace, host: &str) -> Result<()> {
     let signed = rcgen::generate_simple_self_signed(vec![host.to_owned()])?;
     let (certificate, key) = (signed.cert.pem(), signed.signing_key.serialize_pem());
@@ -94,7 +96,7 @@ fn start_slapd(space: &Namespace, host: &str) -> Result<()> {
     Ok(())
 }
 
-/// `ssh` to a login pod as ada, who has a password and no key.
+/// Runs a command on a login pod by `ssh` as ada, who has a password and no key.
 fn ssh(slurm: &Slurm, password: &str, command: &str) -> Result<String> {
     let pods = slurm.get(&["pods", &format!("--selector={LOGIN}")])?;
     let address = pods

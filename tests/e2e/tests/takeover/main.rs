@@ -1,8 +1,8 @@
-//! A cluster that the former operator made goes over to this one as it runs: the pods, keys and volumes stay, and so do the
-//! jobs. The former operator itself is not run; what it leaves is written from its documentation (`slinky/`,
-//! `children.yaml`, `worker.yaml`), with real daemons in it.
+//! Tests the takeover of a running Slinky cluster: pods, keys, volumes and jobs are kept. Slinky itself does not run;
+//! the objects that it would leave (`slinky/`, `children.yaml`, `worker.yaml`) are written from its documentation and
+//! run real daemons.
 //!
-//! The test cluster's operator stands still until the take-over, so this test runs alone (`.config/nextest.toml`).
+//! The test cluster's operator is stopped until the takeover, so this test runs alone (`.config/nextest.toml`).
 #![allow(
     clippy::indexing_slicing,
     reason = "an index into JSON that is not there gives null"
@@ -16,7 +16,7 @@ use e2e::{Namespace, cluster, eventually, kubectl_with, run};
 use serde_json::{Value, json};
 
 const FORMER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/takeover");
-/// The revision under which the former operator made its workers; how it comes by the name does not matter.
+/// The revision hash of Slinky's workers. How Slinky computes it does not matter.
 const HASH: &str = "5c8f9d6b7f";
 
 fn images() -> [(&'static str, String); 4] {
@@ -26,13 +26,13 @@ fn images() -> [(&'static str, String); 4] {
     })
 }
 
-/// Creates as the former operator does: by update, under its program's name.
+/// Creates objects like Slinky does: not by server-side apply, and under the field manager name of its program.
 fn create(space: &Namespace, manifest: &str) -> Result<()> {
     let words = ["--namespace", &space.name, "create", "--field-manager=manager"];
     kubectl_with(&words, manifest).map(drop)
 }
 
-/// What the former operator and its chart have made.
+/// Creates the objects that Slinky and its chart would have created.
 fn former_cluster() -> Result<Slurm> {
     let space = Namespace::create("takeover")?;
     let mut install = cluster()?.helm();
@@ -83,7 +83,7 @@ fn former_cluster() -> Result<Slurm> {
     for ordinal in ["0", "1"] {
         create(&slurm.space, &fill("worker.yaml", ordinal)?)?;
     }
-    // slurmctld's Service leads to the pod that the former operator marked.
+    // slurmctld's Service selects the pod that Slinky labelled as active.
     eventually("the mark of the active slurmctld", || {
         slurm.space.kubectl(&[
             "label",
@@ -95,7 +95,7 @@ fn former_cluster() -> Result<Slurm> {
     Ok(slurm)
 }
 
-/// The checksum of a key that the former chart made, as the former operator notes it on the pods that have it.
+/// Returns the hash of a key that Slinky's chart generated, as Slinky sets it on the pods that use the key.
 fn checksum(key: &str) -> String {
     use sha2::Digest as _;
     let text = format!("{key} of the former operator ").repeat(32);
@@ -105,7 +105,7 @@ fn checksum(key: &str) -> String {
         .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// The former operator's record of what its workers are made from.
+/// Returns Slinky's revision of its workers.
 fn revision(space: &Namespace, set: &Value, uid: &str) -> Value {
     let mut spec = serde_json::Map::new();
     for field in [
@@ -153,7 +153,7 @@ fn a_cluster_of_the_former_operator_goes_over_as_it_runs() -> Result<()> {
     slurm.all_settled()?;
     check(&slurm, &before, first, &job)?;
 
-    // Step 4 of docs/src/how-to/migrate-from-slinky.md: the release goes over to our chart, with its own images.
+    // Step 4 of docs/src/how-to/migrate-from-slinky.md: upgrade the release to our chart, keeping its images.
     let values = format!(
         "{{ configFiles: {{ cgroup.conf: 'CgroupPlugin=disabled' }}, partitions: {{ all: {{ enabled: true }} }},
             controller: {{ slurmctld: {{ image: '{slurmctld}' }}, reconfigure: {{ image: '{slurmctld}' }}, logfile: {{ image: '{tools}' }},
@@ -198,7 +198,7 @@ fn a_cluster_of_the_former_operator_goes_over_as_it_runs() -> Result<()> {
 }
 
 fn check(slurm: &Slurm, before: &Standing, first: u64, job: &str) -> Result<()> {
-    // What was seen to be settled may be what the former operator left, and the one restart only begin.
+    // The status that looked settled may still be Slinky's, and the only restart may just be starting.
     let next = eventually("the next job", || {
         slurm.sbatch(&["--wait", "--nodelist=slinky-1"], "true")
     })?;
@@ -211,7 +211,7 @@ fn check(slurm: &Slurm, before: &Standing, first: u64, job: &str) -> Result<()> 
     let restarts = slurm.beginnings()? - first;
     ensure!(restarts <= 1, "slurmctld was restarted {restarts} times");
     ensure!(slurm.job_state(job)? == "RUNNING", "the job did not last");
-    // What only the former operator kept true is gone from what we took over.
+    // Fields that only Slinky kept up to date were removed from the adopted objects.
     let service = slurm.get(&["service", "slurm-controller"])?;
     let selector = &service["spec"]["selector"];
     ensure!(

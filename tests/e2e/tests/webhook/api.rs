@@ -1,4 +1,4 @@
-//! Requests to the API server whose warnings we see too.
+//! Sends requests to the API server and reads the warnings in the responses.
 
 use anyhow::{Context, Result};
 use http::{HeaderMap, Method, Request};
@@ -6,7 +6,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub struct Outcome {
     pub status: u16,
@@ -15,13 +15,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The reason of a refusal.
+    /// Returns the error message, if the request was rejected.
     pub fn refusal(&self) -> Option<&str> {
         (self.status >= 400).then(|| self.body["message"].as_str().unwrap_or("no reason"))
     }
 }
 
-/// Path of a custom object, or of all of its kind in a namespace.
+/// Returns the path of a custom resource, or of its kind in a namespace.
 pub fn path(namespace: &str, kind: &str, name: Option<&str>) -> String {
     let kinds = format!(
         "/apis/slinky.slurm.net/v1beta1/namespaces/{namespace}/{}s",
@@ -30,7 +30,7 @@ pub fn path(namespace: &str, kind: &str, name: Option<&str>) -> String {
     name.map_or(kinds.clone(), |name| format!("{kinds}/{name}"))
 }
 
-/// Sends one request. With `dry` everything happens but the storing.
+/// Sends one request, with `dryRun=All` if `dry` is true.
 pub async fn send(
     client: &Client,
     method: Method,
@@ -64,7 +64,7 @@ pub async fn send(
     })
 }
 
-/// `299 - "text"`, with quotes and backslashes escaped.
+/// Parses `299 - "text"` headers, in which quotes and backslashes are escaped.
 fn warnings(headers: &HeaderMap) -> Vec<String> {
     headers
         .get_all("warning")

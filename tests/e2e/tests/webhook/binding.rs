@@ -1,4 +1,4 @@
-//! Topology for workers, at the instant that they are scheduled.
+//! Tests that a worker gets its topology at the moment it is scheduled.
 
 use std::time::{Duration, Instant};
 
@@ -34,12 +34,12 @@ async fn workers_get_the_topology_of_their_node_as_they_are_scheduled() -> Resul
             },
         }))?;
         let begun = Instant::now();
-        // A new namespace has its service account a moment later.
+        // A new namespace gets its ServiceAccount after a delay.
         while let Err(error) = pods.create(&PostParams::default(), &pod).await {
             ensure!(begun.elapsed() < e2e::PATIENCE, "{name}: {error}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        // The annotation is there at the instant that the node is: one write.
+        // A single write sets the node and the annotation.
         let scheduled = loop {
             let pod = pods.get(name).await?;
             if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {

@@ -1,4 +1,4 @@
-//! Every default of the CRDs, by creating an object and reading it.
+//! Tests every default of the CRDs by creating an object and reading it back.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::api::{path, send};
 use crate::place::Place;
 use crate::rows::{Defaulted, defaults};
 
-/// What is written, and what is there after a create and a get.
+/// Compares each stored object with the expected one, and the added fields with the defaults that the CRD declares.
 pub async fn every_default(place: &Place, namespace: &str) -> Result<()> {
     for Defaulted {
         kind,
@@ -51,7 +51,7 @@ pub async fn every_default(place: &Place, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Paths of the values in an object; elements of lists have no numbers.
+/// Returns the paths of all values in an object, without the indexes of list items.
 fn leaves(value: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, at: &str, found: &mut BTreeSet<String>) {
         match value {
@@ -67,7 +67,7 @@ fn leaves(value: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Paths under the spec for which the kind's CRD has a default.
+/// Returns the paths in the spec for which the kind's CRD declares a default.
 fn declared(kind: &str) -> Result<BTreeSet<String>> {
     fn walk(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
         if schema.get("default").is_some() {

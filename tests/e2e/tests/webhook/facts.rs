@@ -1,5 +1,5 @@
-//! What Slinky's CRDs say of each field, read from the table that our own are compared with: a line is a fact, and from
-//! facts follow objects that must be taken or refused, and what is stored of them.
+//! The properties of each field in Slinky's CRDs, read from the table that our own CRDs are compared with. The tests
+//! derive from them objects that must be accepted or rejected, and the stored values.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,18 @@ use serde_json::{Map, Value, json};
 
 const TABLE: &str = include_str!("../../../../crates/api/tests/crd_facts.txt");
 
-/// Fields whose pattern the webhook holds to, which can say what to write; rows show it.
+/// Fields whose pattern the webhook checks instead of the CRD, because its messages can suggest a fix. The webhook's
+/// test rows cover them.
 const LEFT_TO_THE_WEBHOOK: [&str; 2] = ["interval", "scrapeTimeout"];
 
-/// What is known of one field.
+/// The properties of one field.
 #[derive(Debug, Clone)]
 pub struct Field {
     kind: String,
     default: Option<Value>,
     choices: Vec<String>,
     minimum: Option<i64>,
-    /// Words that stand alone, such as `nullable`.
+    /// Properties without a value, such as `nullable`.
     marks: Vec<&'static str>,
 }
 
@@ -27,10 +28,10 @@ impl Field {
     }
 }
 
-/// The fields under a kind's spec as Slinky has them, by path; `[]` stands for the items of a list.
+/// The fields of a kind's spec in Slinky, by path. `[]` means the items of a list.
 pub struct Facts(BTreeMap<String, Field>);
 
-/// One object to try, and what must come of it.
+/// A spec to create, and the expected result.
 #[derive(Debug)]
 pub struct Probe {
     pub what: String,
@@ -41,13 +42,13 @@ pub struct Probe {
 #[derive(Debug)]
 pub enum Expected {
     Refused,
-    /// Taken; at the path stands this, whatever else is beside it.
+    /// Accepted. The stored value at the path contains this value.
     Stored(String, Value),
-    /// Taken; at the path stands nothing.
+    /// Accepted. Nothing is stored at the path.
     Absent(String),
 }
 
-/// Lines of a section that are Slinky's own.
+/// Returns the lines of a section that describe Slinky's CRDs.
 fn section(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let body = TABLE.split_once(&format!("[{name}]\n")).unwrap().1;
     body.lines()
@@ -114,7 +115,7 @@ impl Facts {
         Self(facts)
     }
 
-    /// The smallest right value at a path.
+    /// Returns the smallest valid value at a path.
     fn sample(&self, path: &str) -> Value {
         let field = &self.0[path];
         if field.is("map") {
@@ -148,7 +149,8 @@ impl Facts {
         })
     }
 
-    /// The base with another value at a path, and whatever the path needs on the way; `None` takes it away.
+    /// Returns the base with the value at a path replaced, or removed if `None`. Creates missing parents with their
+    /// required fields.
     fn with(&self, base: &Value, path: &str, value: Option<Value>) -> Value {
         let mut object = base.clone();
         let mut at = &mut object;
@@ -175,7 +177,7 @@ impl Facts {
         object
     }
 
-    /// Everything that follows from the facts, as changes of a spec that is right.
+    /// Returns all probes that follow from the facts, each a change of the valid base spec.
     pub fn probes(&self, base: &Value) -> Vec<Probe> {
         let mut probes = Vec::new();
         for (path, field) in &self.0 {
@@ -218,7 +220,7 @@ impl Facts {
                 };
                 add("a field that nobody knows", Some(more), expected);
             }
-            // Items of a list are there or not; only fields have an absence.
+            // Only fields can be absent or null, not items of a list.
             if path.ends_with("[]") {
                 continue;
             }
@@ -257,7 +259,7 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// `a.b[].c` as `a`, `b`, `[]`, `c`.
+/// Splits `a.b[].c` into `a`, `b`, `[]`, `c`.
 fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.split('.').flat_map(|word| {
         let name = word.trim_end_matches("[]");
@@ -265,7 +267,7 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The value at a path; the first item of lists.
+/// Returns the value at a path. `[]` selects the first item of a list.
 pub fn at<'a>(spec: &'a Value, path: &str) -> Option<&'a Value> {
     steps(path).try_fold(spec, |value, step| match step {
         "[]" => value.get(0),
@@ -273,7 +275,7 @@ pub fn at<'a>(spec: &'a Value, path: &str) -> Option<&'a Value> {
     })
 }
 
-/// Whether everything that was written is stored; more may be, by defaults.
+/// Returns whether the stored value contains everything that was written. It may contain more, because of defaults.
 pub fn holds(stored: &Value, written: &Value) -> bool {
     match (stored, written) {
         (Value::Object(stored), Value::Object(written)) => written

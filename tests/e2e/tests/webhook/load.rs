@@ -1,4 +1,4 @@
-//! Users who never stop asking: objects are created for show, each by way of the webhook.
+//! Simulates users who continuously create objects by dry run. Each request goes through the webhook.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::{path, send};
 
-/// Between two requests of one user: the cluster has other things to do meanwhile.
+/// The pause between two requests of one user, which leaves capacity for the rest of the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A request that failed, and when.
+/// A failed request, with its start and end.
 #[derive(Debug)]
 pub struct Failure {
     pub begun: Instant,
@@ -66,7 +66,7 @@ impl Load {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Everything that failed.
+    /// Stops the load and returns all failures.
     pub async fn finish(self) -> Vec<Failure> {
         self.stop.store(true, Ordering::Relaxed);
         let mut failures = Vec::new();
@@ -77,7 +77,7 @@ impl Load {
     }
 }
 
-/// Why an object that is right was not taken; also if nobody but the API server looked at it.
+/// Creates a valid object by dry run. Returns why it was not accepted, or that the webhook was not called.
 pub async fn ask(client: &Client, namespace: &str, user: usize) -> Option<String> {
     let object: Value = json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": format!("load-{user}") },

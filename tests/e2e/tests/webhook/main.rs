@@ -1,5 +1,5 @@
-//! Admission through a real API server: schema, CEL rules and webhooks in their places, the webhook with the chart's
-//! rights, Service and configurations.
+//! Tests admission through a real API server: schema, CEL rules and the webhook, with the permissions, Service and
+//! configurations of the chart.
 
 #![allow(
     clippy::unwrap_used,

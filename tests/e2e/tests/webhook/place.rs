@@ -1,6 +1,6 @@
-//! A control plane of the test's own, without nodes and operator: what nobody checks can be stored, and nobody acts on
-//! it. The chart's webhook objects stand in it, and the test runs the webhook itself: as a process in the control
-//! plane's network, with the rights that the chart gives it.
+//! A control plane for one test, without real nodes and without an operator: objects can be stored unchecked, and no
+//! controller acts on them. It contains the chart's webhook objects. The test runs the webhook as a process in the
+//! control plane's network, with the permissions that the chart grants.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,20 +17,22 @@ use testbed::layout::{API_ADDRESS, API_PORT};
 
 use crate::api::{path, send};
 
-/// Namespace of the webhook, and the name that the chart gives everything of it.
+/// The namespace of the webhook.
 pub const HOME: &str = "keelson";
+/// The name of all the webhook's objects in the chart.
 pub const NAME: &str = "slurm-operator-webhook";
 
 pub struct Place {
     pub cluster: Cluster,
     pub client: Client,
-    /// Kubeconfig of the webhook's service account, for use in the control plane's network.
+    /// A kubeconfig for the webhook's service account, for use in the control plane's network.
     pub kubeconfig: PathBuf,
     name: String,
 }
 
 impl Place {
-    /// Starts the control plane with this many simulated nodes, with the CRDs and what the webhook needs to run.
+    /// Starts a control plane with this many simulated nodes, and installs the CRDs and the webhook's RBAC objects and
+    /// Service.
     pub async fn prepare(test: &str, simulated: u32) -> Result<Self> {
         let name = format!("{test}-{}", std::process::id());
         run(xtask()?
@@ -68,12 +70,12 @@ impl Place {
         self.apply(&["rbac", "service"])
     }
 
-    /// From here on the API server asks.
+    /// Creates the webhook configurations. From then on, the API server calls the webhook.
     pub fn configure(&self) -> Result<()> {
         self.apply(&["configurations"])
     }
 
-    /// Applies templates of the chart, as shipped.
+    /// Renders and applies templates of the chart.
     fn apply(&self, templates: &[&str]) -> Result<()> {
         let mut render = self.cluster.helm();
         render
@@ -100,7 +102,7 @@ impl Place {
         Ok(std::fs::write(&self.kubeconfig, config.to_string())?)
     }
 
-    /// A namespace to try things in.
+    /// Creates a namespace.
     pub async fn namespace(&self, name: &str) -> Result<String> {
         let object = json!({ "metadata": { "name": name } });
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
@@ -110,7 +112,7 @@ impl Place {
         Ok(name.to_owned())
     }
 
-    /// Waits until the API server asks the webhook, which it learns with a delay.
+    /// Waits until the API server calls the webhook. It loads the configuration with a delay.
     pub async fn asked(&self, namespace: &str) -> Result<()> {
         let object = json!({
             "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": { "name": "first" },
@@ -138,7 +140,7 @@ impl Drop for Place {
     }
 }
 
-/// A client as the administrator.
+/// Returns a client with administrator permissions.
 pub async fn connect(cluster: &Cluster) -> Result<Client> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let kubeconfig = cluster.layout().kubeconfig();
@@ -149,12 +151,12 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The program under test: what the images hold, or what was built by hand.
+/// Returns the path of the program under test: that of the images, or that of the local build.
 pub fn keelson() -> Result<PathBuf> {
     if let Some(program) = std::env::var_os("KEELSON_TEST_PROGRAM") {
         return Ok(program.into());
     }
-    // The tests lie in `deps` beside the programs.
+    // Test binaries are in `deps`, below the directory of the programs.
     let here = std::env::current_exe()?;
     let directory = here.parent().and_then(Path::parent);
     Ok(directory.context("no target directory")?.join("keelson"))

@@ -1,5 +1,5 @@
-//! A second release of the chart's webhook on the test cluster: names of its own, and asked about one namespace only,
-//! so that nobody beside notices what is done to it.
+//! A second release of the webhook on the test cluster, with separate names and called for only one namespace, so that
+//! other tests are not affected.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +18,23 @@ use testbed::layout::Node;
 use crate::api::{path, send};
 use crate::place::{connect, root};
 
-/// The chart's name for the Secret with the certificate.
+/// The chart's default name of the Secret with the certificate.
 const SECRET: &str = "slurm-operator-webhook-ca";
 
 pub struct Release {
     pub cluster: Cluster,
     pub client: Client,
-    /// Where the webhook runs.
+    /// The namespace in which the webhook runs.
     pub home: Namespace,
-    /// Whose objects it is asked about.
+    /// The namespace whose objects the webhook validates.
     pub asked: Namespace,
-    /// Name of the webhook's Deployment, Service and configurations.
+    /// The name of the webhook's Deployment, Service and configurations.
     pub name: String,
     helm_name: String,
 }
 
 impl Release {
-    /// Installs it without replicas: see [`Self::run`].
+    /// Installs the webhook without replicas. [`Self::run`] starts them.
     pub async fn install(test: &str) -> Result<Self> {
         let cluster = cluster()?;
         let client = connect(&cluster).await?;
@@ -62,7 +62,7 @@ impl Release {
         Ok(release)
     }
 
-    /// Starts two replicas with more flags, and waits until the API server asks them.
+    /// Starts two replicas with additional flags, and waits until the API server calls them.
     pub async fn run(&self, flags: &[&str]) -> Result<()> {
         let mut patch: Vec<Value> = flags
             .iter()
@@ -80,7 +80,8 @@ impl Release {
         });
         let kinds = path(&self.asked.name, "NodeSet", None);
         let begun = std::time::Instant::now();
-        // The cluster's own webhook is asked too: that ours was, only ours can say.
+        // The API server also calls the cluster's own webhook, so only the metrics of these replicas show that they
+        // were called.
         while self.sum("keelson_admission_reviews_total{", |sum, value| sum + value)? == 0.0 {
             send(&self.client, Method::POST, &kinds, Some(&object), true).await?;
             ensure!(begun.elapsed() < e2e::PATIENCE, "the webhook is not asked");
@@ -96,14 +97,14 @@ impl Release {
             .map(drop)
     }
 
-    /// Replaces every replica, one after the other.
+    /// Replaces every replica by a rolling update.
     pub fn replace(&self) -> Result<()> {
         let deployment = format!("deployment/{}", self.name);
         self.home.kubectl(&["rollout", "restart", &deployment])?;
         self.wait_rolled_out()
     }
 
-    /// The pods by name; those that are leaving do not count.
+    /// Returns the pods by name, without those that are being deleted.
     pub fn pods(&self) -> Result<BTreeMap<String, Value>> {
         let selector = format!("--selector=app.kubernetes.io/instance={}", self.helm_name);
         let list = get(&["--namespace", &self.home.name, "pods", &selector])?;
@@ -119,7 +120,7 @@ impl Release {
             .collect())
     }
 
-    /// Folds what every replica's metrics say in lines that begin like this.
+    /// Combines the values of the metrics lines with this prefix, over all replicas.
     pub fn sum(&self, line: &str, fold: fn(f64, f64) -> f64) -> Result<f64> {
         let mut folded: Option<f64> = None;
         for name in self.pods()?.keys() {
@@ -137,7 +138,7 @@ impl Release {
         Ok(folded.unwrap_or_default())
     }
 
-    /// Ends one replica's process as the kernel would.
+    /// Kills the process of one replica with SIGKILL, as the kernel would. Returns the name of the pod.
     pub fn kill_one(&self) -> Result<String> {
         let pods = self.pods()?;
         let (name, pod) = pods.first_key_value().context("no pod")?;
@@ -161,7 +162,7 @@ impl Release {
         Ok(name.clone())
     }
 
-    /// Waits until the kubelet has seen that a pod's container died.
+    /// Waits until the kubelet has restarted a pod's container.
     pub fn wait_restarted(&self, pod: &str) -> Result<()> {
         eventually("the killed container is started again", || {
             let pods = self.pods()?;
@@ -175,7 +176,7 @@ impl Release {
         Api::namespaced(self.client.clone(), &self.home.name)
     }
 
-    /// The certificate material that is stored.
+    /// Returns the certificate material in the Secret.
     pub async fn stored(&self) -> Result<Material> {
         let data = self.secrets().get(SECRET).await?.data.unwrap_or_default();
         Ok(Material::from_data(&data)?)
@@ -190,7 +191,7 @@ impl Release {
         Ok(self.secrets().get_opt(SECRET).await?.is_some())
     }
 
-    /// Stores an authority of four years and a certificate of two months: both are due to be replaced.
+    /// Stores a CA that is four years old and a certificate that is two months old. Both are due for renewal.
     pub async fn store_old_certificate(&self, now: Timestamp) -> Result<()> {
         let (home, name) = (&self.home.name, &self.name);
         let names = [
@@ -218,7 +219,7 @@ impl Release {
 impl Drop for Release {
     fn drop(&mut self) {
         for pod in self.pods().unwrap_or_default().keys() {
-            // The runner shows it when the test fails.
+            // The runner shows it only for failed tests.
             eprintln!(
                 "--- {pod}\n{}",
                 self.home.kubectl(&["logs", pod, "--tail=40"]).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! One running webhook, and what kubelet and endpoint controller would do for it: the API server is told where it is.
+//! Runs one replica of the webhook, and creates the `EndpointSlice` that the endpoint controller would create for it.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ type EndpointSlice = k8s_openapi::api::discovery::v1::EndpointSlice;
 const PORT: u16 = 9443;
 const HEALTH: u16 = 8081;
 
-/// Ends with the value.
+/// A webhook process. Dropping it kills the process.
 pub struct Replica(Child);
 
 impl Replica {
-    /// Starts it and waits until it is ready, and known to be there.
+    /// Starts the webhook, waits until it is ready, and creates its `EndpointSlice`.
     pub async fn start(place: &Place) -> Result<Self> {
         let program = keelson()?;
         ensure!(
@@ -76,7 +76,7 @@ impl Drop for Replica {
     }
 }
 
-/// What `/readyz` says.
+/// Returns the response of `/readyz`.
 async fn readiness(place: &Place) -> Result<String> {
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{HEALTH} && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3"

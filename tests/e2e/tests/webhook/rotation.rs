@@ -1,4 +1,5 @@
-//! Certificates change, replicas come and go, people delete what they should not: admission goes on.
+//! Tests that admission continues while certificates are renewed, replicas are replaced or killed, and the Secret or
+//! the CA bundle is deleted.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Waits for something about the release, which the load must not be held up by.
+/// Waits for a condition without blocking the tasks of the load.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !holds().await? {
@@ -63,7 +64,7 @@ async fn admission_goes_on_while_certificates_and_replicas_change() -> Result<()
         Ok(stored.newest() != old.newest() && stored.facts(&[])?.signed_by_newest)
     })
     .await?;
-    // Nobody was restarted for it: every replica serves the new one, which lives longer than the old.
+    // Every replica serves the new certificate, which expires later than the old one, without a restart.
     let soon = now().duration_since(Timestamp::UNIX_EPOCH).as_secs_f64() + 80.0 * 24.0 * 3600.0;
     until("every replica serves the new certificate", async || {
         Ok(release.sum(EXPIRY, f64::min)? > soon)
@@ -88,7 +89,7 @@ async fn killed_replicas_cost_what_was_in_flight(release: &Release) -> Result<()
     let killed = Instant::now();
     let pod = release.kill_one()?;
     release.wait_restarted(&pod)?;
-    // The API server learns of it a moment after the kubelet.
+    // The API server notices the restart later than the kubelet.
     let mut in_a_row = 0;
     until("admissions that work again", async || {
         let failed = ask(&release.client, &release.asked.name, 9).await.is_some();
@@ -103,7 +104,7 @@ async fn killed_replicas_cost_what_was_in_flight(release: &Release) -> Result<()
     println!("a replica killed: {} of {asked} failed", failures.len());
     ensure!(failures.len() < asked / 2, "the other replica did not serve");
 
-    // The replica that is left serves, and then both do.
+    // The remaining replica serves requests, then both do.
     let load = Load::start(&release.client, &release.asked.name, 2);
     release.wait_rolled_out()?;
     until("some requests", async || Ok(load.asked() > 50)).await?;
@@ -111,7 +112,7 @@ async fn killed_replicas_cost_what_was_in_flight(release: &Release) -> Result<()
 }
 
 async fn what_people_take_away_comes_back(release: &Release) -> Result<()> {
-    // The Secret: what is served comes back as it was, and nobody notices.
+    // The Secret is restored with the same contents, and no request fails.
     let served = release.stored().await?;
     let load = Load::start(&release.client, &release.asked.name, 2);
     release.delete_secret().await?;
@@ -120,7 +121,7 @@ async fn what_people_take_away_comes_back(release: &Release) -> Result<()> {
     until("some requests", async || Ok(load.asked() > 50)).await?;
     without_failure(load, "the Secret deleted").await?;
 
-    // The authority in the configuration.
+    // The CA bundle in the configuration is restored.
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(release.client.clone());
     let hook =
         json!({ "webhooks": [{ "name": "nodeset-v1beta1.kb.io", "clientConfig": { "caBundle": null } }] });
@@ -135,7 +136,7 @@ async fn what_people_take_away_comes_back(release: &Release) -> Result<()> {
     .await
 }
 
-/// Short lives, so that one run sees many.
+/// Uses short lifetimes, so that one run renews the CA many times.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_authorities_and_replicas_pass_in_a_soak_without_a_failed_admission() -> Result<()> {
     const AUTHORITIES: usize = 6;

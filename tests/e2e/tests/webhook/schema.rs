@@ -1,4 +1,5 @@
-//! The CRDs without webhooks: what Slinky's take is taken, with its defaults, and what they refuse is refused.
+//! Tests the CRDs without webhooks: they accept what Slinky's CRDs accept, with the same defaults, and reject what
+//! those reject.
 
 use anyhow::{Result, ensure};
 use axum::http::Method;
@@ -9,7 +10,7 @@ use crate::defaults;
 use crate::facts::{Expected, Facts, Probe, at, holds};
 use crate::place::Place;
 
-/// A spec of each kind that satisfies the rules between fields, whichever single field is changed.
+/// Returns a spec of each kind that satisfies the rules across fields even if any single field is changed.
 fn bases() -> [(&'static str, Value); 6] {
     let key = json!({ "name": "n", "key": "k" });
     let external = json!({ "host": "h", "port": 6817 });
@@ -41,7 +42,7 @@ fn bases() -> [(&'static str, Value); 6] {
     ]
 }
 
-/// Optional by the schema, asked for by a rule: absent means refused.
+/// Fields that are optional in the schema but required by a CEL rule, so a spec without them is rejected.
 const ASKED_FOR_BY_A_RULE: [(&str, &str); 2] = [("Accounting", "slurmKeyRef"), ("Controller", "slurmKeyRef")];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +73,7 @@ async fn what_slinky_takes_is_taken_and_stored_as_slinky_does() -> Result<()> {
     defaults::every_default(&place, &namespace).await
 }
 
-/// What a create and a get come to.
+/// Creates, reads and deletes an object. Returns the response to the read, or the rejection of the create.
 async fn create(place: &Place, namespace: &str, kind: &str, spec: &Value) -> Result<Outcome> {
     let object = json!({
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": kind, "metadata": { "name": "probe" }, "spec": spec,

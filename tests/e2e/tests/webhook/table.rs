@@ -1,4 +1,5 @@
-//! Every row of what is accepted and refused, and what a person sees of it.
+//! Tests every row of the webhook's tables of accepted and rejected objects through the API server, with the messages
+//! that users see.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::place::Place;
 use crate::replicas::Replica;
 use crate::rows::{self, Judge, Row, Table};
 
-/// Why an outcome is not what the row says.
+/// Returns how an outcome differs from the row, if it does.
 fn complaint(row: &Row, outcome: &Outcome) -> Option<String> {
     let Outcome { warnings, .. } = outcome;
     match outcome.refusal() {
@@ -29,7 +30,7 @@ fn complaint(row: &Row, outcome: &Outcome) -> Option<String> {
             }
         }
     }
-    // The API server answers before it asks about warnings.
+    // An object that the API server itself rejects never reaches the webhook, so it gets no warnings.
     if row.by != Judge::Webhook {
         return None;
     }
@@ -43,7 +44,7 @@ fn complaint(row: &Row, outcome: &Outcome) -> Option<String> {
     missing.map(|missing| format!("did not warn of {missing:?}: {warnings:?}"))
 }
 
-/// Does what a row says: a creation for show, or a change for show of an object that is really there.
+/// Sends the request of a row: a create by dry run, or a change of an existing object by dry run.
 async fn attempt(place: &Place, namespace: &str, table: &Table, number: usize, row: &Row) -> Result<Outcome> {
     let object = table.object(number, row, namespace);
     let kinds = path(namespace, &table.kind, None);
@@ -67,7 +68,8 @@ async fn attempt(place: &Place, namespace: &str, table: &Table, number: usize, r
     outcome
 }
 
-/// Everything that is to be there before anybody checks: the context, and what rows call stored.
+/// Stores the objects that must exist before the webhook is configured: the context, and the objects of rows marked as
+/// stored.
 async fn store(place: &Place, namespace: &str, tables: &[Table]) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": rows::context() });
     let mut apply = place.cluster.kubectl();
@@ -123,7 +125,7 @@ async fn every_row_goes_through_the_api_server_as_it_says() -> Result<()> {
         for (number, row) in table.rows.iter().enumerate() {
             count += 1;
             let begun = Instant::now();
-            // An object that an earlier row made may be known a moment longer than it is there.
+            // The webhook's cache may still contain an object of an earlier row that was already deleted.
             let complaint = loop {
                 let outcome = attempt(&place, &namespace, table, number, row).await?;
                 match complaint(row, &outcome) {
@@ -162,7 +164,7 @@ fn kubectl_prints_a_line_for_each_field(place: &Place, namespace: &str) -> Resul
         .to_string();
     for line in [
         r#"The NodeSet "wrong" is invalid"#,
-        "* spec.controllerRef.name: is empty; write the name of a Controller in the same namespace",
+        "* spec.controllerRef.name: is empty; set the name of a Controller in the same namespace",
         "* spec.extraConf: ",
     ] {
         ensure!(said.contains(line), "no {line:?} in {said}");
@@ -176,12 +178,12 @@ async fn deletion_warns(place: &Place, namespace: &str) -> Result<()> {
         (
             "Controller",
             "taken",
-            "stays until the NodeSets that use it are deleted too: busy",
+            "will not be deleted until these NodeSets are deleted: busy",
         ),
         (
             "Accounting",
             "records",
-            "stays until the Controllers that use it are deleted too: taken",
+            "will not be deleted until these Controllers are deleted: taken",
         ),
     ] {
         let outcome = send(
@@ -202,7 +204,7 @@ async fn deletion_warns(place: &Place, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Finalizers come and go on objects that would not be taken today.
+/// Checks that finalizers can be added to and removed from stored objects that would be rejected today.
 async fn a_stored_object_can_always_be_deleted(
     place: &Place,
     namespace: &str,
