@@ -9,6 +9,7 @@
 mod database;
 mod failback;
 mod files;
+mod first_save;
 mod groups;
 mod live_files;
 mod log;

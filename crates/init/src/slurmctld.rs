@@ -13,6 +13,7 @@ use slurm_conf::container::file::{JWT_KEY, SLURM_CONF, SLURM_KEY};
 
 use crate::failback::{Failback, Wait};
 use crate::files::{Files, Mounted};
+use crate::first_save;
 use crate::groups::Groups;
 use crate::process::{Event, Manager, find};
 use crate::process_start::Moment;
@@ -315,6 +316,7 @@ impl Daemon {
                     return Ok(());
                 }
                 Step::Start => {
+                    self.allow_incomplete_state();
                     let mut args = vec!["--systemd".to_owned()];
                     args.extend_from_slice(&self.args);
                     self.manager.start(&find("slurmctld"), &args, &environment())?;
@@ -337,6 +339,15 @@ impl Daemon {
         self.installed = files;
         self.installed_at = Moment::now();
         Ok(())
+    }
+
+    /// Lets a slurmctld start whose state was never saved. Not for a stand-in: another slurmctld may use the state.
+    fn allow_incomplete_state(&self) {
+        let stands_in = self.failback.as_ref().is_some_and(Failback::is_backup);
+        let state = self.installed.parameters("StateSaveLocation").pop();
+        if let Some(state) = state.filter(|_| !stands_in) {
+            first_save::allow_restart(Path::new(&state));
+        }
     }
 
     fn stop(&mut self) -> i32 {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::mount::Mount;
-use crate::network::{eventually, with_slurm};
+use crate::network::{Network, eventually, with_slurm};
 use crate::pod::Pod;
-use crate::{conf, started};
+use crate::{conf, serves, started};
 
 /// Returns the only file that slurmd and sackd need; they get the rest from slurmctld.
 fn key() -> Mount {
@@ -102,17 +102,56 @@ until mariadb --socket=/run/mysqld/mysqld.sock --user=root -e \"
 do sleep 0.2; done
 ";
 
+const ACCOUNTING: &str = "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=db\n";
+
+/// Starts a database and a slurmdbd.
+fn accounting(network: &Network) -> Result<(Pod<'_>, Pod<'_>)> {
+    let mut maria = network.pod("maria", 0, &Mount::default())?;
+    maria.start(&["pause"])?;
+    eventually("the pod is up", || Ok(maria.run(&["true"]).is_ok()))?;
+    maria.run(&["sh", "-c", DATABASE])?;
+    let mut db = network.pod("db", 401, &conf("").with("slurmdbd.conf", SLURMDBD_CONF))?;
+    db.start(&["slurmdbd"])?;
+    Ok((maria, db))
+}
+
+#[test]
+fn a_slurmctld_killed_before_it_first_saved_its_state_starts_again() -> Result<()> {
+    with_slurm(|network| {
+        let (_maria, _db) = accounting(network)?;
+        let files = conf(ACCOUNTING);
+        let mut c0 = started(network, &files)?;
+        let listed = slurm(&c0, &["sh", "-c", "cd /var/spool/slurmctld/test && ls"])?;
+        ensure!(
+            listed.contains("clustername") && !listed.contains("assoc_usage"),
+            "the test came too late: {listed}"
+        );
+        slurm(&c0, &["sbatch", "--hold", "--wrap", "true"])?;
+        let job_is_saved = || Ok(slurm(&c0, &["test", "-s", "/var/spool/slurmctld/test/job_state"]).is_ok());
+        eventually("the job is saved", job_is_saved)?;
+        assert_eq!(c0.ended_by_the_end_of("slurmctld")?, 137);
+        c0.start(&["slurmctld"])?;
+        serves(&c0)?;
+        assert_eq!(slurm(&c0, &["squeue", "--noheader", "--format=%T"])?, "PENDING\n");
+
+        // What was saved once and is gone is a loss, which slurmctld must not pass over.
+        assert_eq!(c0.stop()?, 0);
+        c0.start(&["slurmctld"])?;
+        serves(&c0)?;
+        slurm(&c0, &["rm", "-f", "/var/spool/slurmctld/test/assoc_usage"])?;
+        assert_eq!(c0.ended_by_the_end_of("slurmctld")?, 137);
+        c0.start(&["slurmctld"])?;
+        assert_eq!(c0.ended()?, 1);
+        ensure!(c0.log().contains("fatal: No Assoc usage file"), "{}", c0.log());
+        Ok(())
+    })
+}
+
 #[test]
 fn slurmdbd_serves_from_files_that_it_would_refuse_where_they_are_mounted() -> Result<()> {
     with_slurm(|network| {
-        let mut maria = network.pod("maria", 0, &Mount::default())?;
-        maria.start(&["pause"])?;
-        eventually("the pod is up", || Ok(maria.run(&["true"]).is_ok()))?;
-        maria.run(&["sh", "-c", DATABASE])?;
-        let mut db = network.pod("db", 401, &conf("").with("slurmdbd.conf", SLURMDBD_CONF))?;
-        db.start(&["slurmdbd"])?;
-        let accounting = "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=db\n";
-        let c0 = started(network, &conf(accounting))?;
+        let (mut maria, mut db) = accounting(network)?;
+        let c0 = started(network, &conf(ACCOUNTING))?;
         eventually("the cluster is in the database", || {
             let clusters = slurm(
                 &c0,
