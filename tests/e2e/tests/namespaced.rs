@@ -146,7 +146,9 @@ fn an_operator_for_one_namespace_runs_a_job_with_rights_there_alone() -> Result<
         ("create", "pods", true),
         ("list", "nodes", true),
         ("delete", "persistentvolumes", false),
-        ("delete", "nodesets.slinky.slurm.net", false),
+        // A SlurmCluster's NodeSets go with it, but nothing deletes a SlurmCluster.
+        ("delete", "nodesets.slinky.slurm.net", true),
+        ("delete", "slurmclusters.keelson.dev", false),
     ] {
         ensure!(
             operator.may(verb, what, &space.name)? == there,
