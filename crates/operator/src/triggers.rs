@@ -96,13 +96,19 @@ impl Triggers {
         self.queues.mirror.add(Key::new(&key.namespace, controller));
     }
 
-    /// Queues a changed NodeSet, its Controller, for the partition in slurm.conf, and RestApis that wait to be deleted.
+    /// Queues a changed NodeSet, its Controller, for the partition in slurm.conf, and RestApis and LoginSets that wait to be
+    /// deleted.
     pub fn nodeset(&self, key: &Key, controller: &str) {
         self.queues.nodeset.add(key.clone());
         let controller = Key::new(&key.namespace, controller);
         for restapi in self.caches.restapis.find(CONTROLLER, &controller.to_string()) {
             if restapi.metadata.deletion_timestamp.is_some() {
                 self.queues.restapi.add(Key::of(restapi.as_ref()));
+            }
+        }
+        for loginset in self.caches.loginsets.find(CONTROLLER, &controller.to_string()) {
+            if loginset.metadata.deletion_timestamp.is_some() {
+                self.queues.loginset.add(Key::of(loginset.as_ref()));
             }
         }
         self.queues.controller.add(controller);

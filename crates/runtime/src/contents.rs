@@ -30,6 +30,24 @@ pub enum Error {
     Timeout { kind: String, object: Key },
 }
 
+/// Awaits a read from the API server, for [`CALL_LIMIT`] at most.
+pub async fn limited<T>(
+    kind: &str,
+    object: &Key,
+    read: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Error> {
+    let (kind, object) = (kind.to_owned(), object.clone());
+    match tokio::time::timeout(CALL_LIMIT, read).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(source)) => Err(Error::Read {
+            kind,
+            object,
+            source: Box::new(source),
+        }),
+        Err(_) => Err(Error::Timeout { kind, object }),
+    }
+}
+
 /// Reads objects of one kind and keeps what it has read.
 pub struct Contents<K> {
     client: Client,
@@ -72,23 +90,7 @@ where
     /// Reads the object from the API server, even if the watch has not reported it.
     pub async fn read(&self, key: &Key) -> Result<Option<Arc<K>>, Error> {
         let api = Api::<K>::namespaced(self.client.clone(), &key.namespace);
-        let kind = || K::kind(&()).into_owned();
-        let object = match tokio::time::timeout(CALL_LIMIT, api.get_opt(&key.name)).await {
-            Ok(Ok(object)) => object,
-            Ok(Err(source)) => {
-                return Err(Error::Read {
-                    kind: kind(),
-                    object: key.clone(),
-                    source: Box::new(source),
-                });
-            }
-            Err(_) => {
-                return Err(Error::Timeout {
-                    kind: kind(),
-                    object: key.clone(),
-                });
-            }
-        };
+        let object = limited(&K::kind(&()), key, api.get_opt(&key.name)).await?;
         let Some(object) = object.map(Arc::new) else {
             return Ok(None);
         };

@@ -321,7 +321,17 @@ fn each_fault_is_named(slurm: &Slurm) -> Result<()> {
 }
 
 fn deletion_in_the_foreground_waits_for_jobs(slurm: &Slurm) -> Result<()> {
-    let job = slurm.hold("cpu-1", 60)?;
+    // Slurm ends the job if its srun ends, and so if the login pod does.
+    let script = "(srun --nodelist=cpu-1 --time=60 --job-name=from-a-login-pod \
+        sh -c 'until [ -e /tmp/open ]; do sleep 1; done' >/dev/null 2>&1; echo $? >/tmp/srun-ended) &";
+    slurm.login(&["sh", "-c", script])?;
+    let job = eventually("the job of an srun", || {
+        let jobs = slurm.controller(&["squeue", "--noheader", "--name=from-a-login-pod", "--format=%A"])?;
+        let job = jobs.trim().to_owned();
+        ensure!(!job.is_empty(), "no such job");
+        Ok(job)
+    })?;
+    slurm.wait_job(&job, "RUNNING")?;
     let uid = slurm.worker("cpu-1")?;
     slurm
         .space
@@ -330,6 +340,9 @@ fn deletion_in_the_foreground_waits_for_jobs(slurm: &Slurm) -> Result<()> {
     slurm.stays_at_work("cpu-1", &uid, &job)?;
     let told = slurm.wait_condition(CLUSTER, "Terminating", "True", "InUse")?;
     ensure!(told.contains("NodeSet slurm-worker-cpu"), "{told}");
+    let told = slurm.wait_condition("loginset/slurm-login-users", "Terminating", "True", "InUse")?;
+    ensure!(told.contains("NodeSet slurm-worker-cpu"), "{told}");
+    slurm.login(&["test", "!", "-e", "/tmp/srun-ended"])?;
     // Jobs that end now are on record too.
     slurm.get(&["statefulset", "slurm-mariadb"])?;
     slurm.open("cpu-1")?;

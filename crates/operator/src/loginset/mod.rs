@@ -5,6 +5,7 @@
 mod apply;
 mod build;
 pub(crate) mod host_keys;
+mod lifecycle;
 mod observe;
 mod status;
 mod validate;
@@ -16,7 +17,7 @@ use keelson_runtime::{Key, Requeue, apply::Writer, run::chain};
 use build::Children;
 use observe::Observed;
 
-use crate::{context::Context, error::Error, pod_diagnosis, pod_template, problem::Problem};
+use crate::{anchor, context::Context, error::Error, pod_diagnosis, pod_template, problem::Problem};
 
 pub const MANAGER: &str = "slurm-operator/loginset";
 
@@ -24,9 +25,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(loginset) = context.caches.loginsets.get(&key) else {
         return Ok(Requeue::OnChange);
     };
-    if loginset.metadata.deletion_timestamp.is_some() {
+    let (teardown, held) = lifecycle::hold_or_release(&context, &writer, &loginset).await?;
+    let Some(writer) = held else {
         return Ok(Requeue::OnChange);
-    }
+    };
     let mut observed = observe::observe(&context, Arc::clone(&loginset)).await?;
     if apply::make_missing_host_keys(&writer, &loginset, &observed.live).await? {
         // The watch reports the new Secret and triggers another reconcile.
@@ -34,6 +36,8 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     }
     let built = decide(&observed);
     let applied = match &built {
+        // The garbage collector is about to remove the owner references that an apply would add again.
+        Ok(_) if anchor::is_foreground(loginset.as_ref()) => Ok(()),
         Ok(children) => apply::apply(&context, &writer, children, &observed.live)
             .await
             .map_err(Error::Apply),
@@ -43,7 +47,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let unused = built.as_ref().map_or(&[][..], |children| &children.findings);
     observed.live.deployment = context.caches.deployments.get(&observe::name(&loginset));
     let now = context.clock.now();
-    let status = status::compute(&observed, problem.as_ref(), unused, now);
+    let status = status::compute(&observed, problem.as_ref(), unused, &teardown, now);
     let before = loginset.status.clone().unwrap_or_default().conditions;
     if let Err(problem) = built {
         context.report_problem(loginset.as_ref(), problem, &before);

@@ -14,6 +14,7 @@ use crate::{
     conditions::{self, Finding},
     pod_diagnosis,
     problem::Problem,
+    teardown::Teardown,
     workload::Workload,
 };
 
@@ -21,12 +22,13 @@ pub fn compute(
     observed: &Observed,
     problem: Option<&Problem>,
     unused: &[String],
+    teardown: &Teardown,
     now: Timestamp,
 ) -> LoginSetStatus {
     let Observed { loginset, live, .. } = observed;
     let before = loginset.status.clone().unwrap_or_default();
     let workload = Workload::from(live.deployment.as_deref());
-    let findings = if let Some(problem) = problem {
+    let mut findings = if let Some(problem) = problem {
         Finding::blocked(problem)
     } else {
         vec![
@@ -35,6 +37,7 @@ pub fn compute(
             Finding::degraded(pod_diagnosis::among(&live.pods, now).or_else(|| unused_lines(unused))),
         ]
     };
+    findings.extend(teardown.finding());
     LoginSetStatus {
         observed_generation: loginset.metadata.generation,
         conditions: conditions::compute(&before.conditions, findings, loginset.metadata.generation, now),

@@ -17,7 +17,7 @@ use super::{
     observe::{Live, Observed},
     status, validate,
 };
-use crate::{conditions::tests::shown, pod_diagnosis::tests::crashing};
+use crate::{conditions::tests::shown, pod_diagnosis::tests::crashing, teardown::Teardown};
 
 const SSSD_CONF: &str = "[sssd]\nservices = nss, pam\ndomains = a\n[domain/a]\nid_provider = ldap\n";
 
@@ -236,7 +236,7 @@ fn a_login_pod_that_does_not_come_up_goes_before_lines_that_are_not_used() {
     let mut observed = observed(json!({}));
     let unused = ["line 1: Port is ignored".to_owned()];
     let degraded = |observed: &Observed| {
-        let status = status::compute(observed, None, &unused, Timestamp::UNIX_EPOCH);
+        let status = status::compute(observed, None, &unused, &Teardown::Not, Timestamp::UNIX_EPOCH);
         shown(&status.conditions, "Degraded").map(str::to_owned)
     };
     assert_eq!(degraded(&observed), ["True", "InvalidSpec", &unused[0]]);

@@ -9,10 +9,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use keelson_api::{Controller, NodeSet, nodeset::ScalingMode};
-use keelson_runtime::{
-    Key,
-    contents::{self, CALL_LIMIT},
-};
+use keelson_runtime::{Key, contents};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use super::{nodeset_facts, pod_facts};
@@ -183,17 +180,7 @@ async fn revisions_now(
 ) -> Result<Vec<Arc<ControllerRevision>>, contents::Error> {
     let key = Key::of(nodeset);
     let api = Api::<ControllerRevision>::namespaced(client.clone(), &key.namespace);
-    let kind = || "ControllerRevisions of NodeSet".to_owned();
-    match tokio::time::timeout(CALL_LIMIT, api.list(&ListParams::default())).await {
-        Ok(Ok(list)) => Ok(list.items.into_iter().map(Arc::new).collect()),
-        Ok(Err(source)) => Err(contents::Error::Read {
-            kind: kind(),
-            object: key,
-            source: Box::new(source),
-        }),
-        Err(_) => Err(contents::Error::Timeout {
-            kind: kind(),
-            object: key,
-        }),
-    }
+    let params = ListParams::default();
+    let list = contents::limited("ControllerRevisions of NodeSet", &key, api.list(&params)).await?;
+    Ok(list.items.into_iter().map(Arc::new).collect())
 }
