@@ -57,7 +57,7 @@ cd "$tree"
 rm -rf dev/* run/* tmp/* var/tmp/* var/log/* var/cache/* var/lib/apt etc/apt etc/dpkg/dpkg.cfg.d/99mmdebstrap \
     var/lib/dpkg/lock* var/lib/dpkg/*-old var/lib/dpkg/triggers/Lock \
     etc/passwd- etc/group- etc/shadow- etc/gshadow- etc/subuid- etc/subgid- etc/.pwd.lock \
-    etc/machine-id etc/hostname etc/resolv.conf etc/ssh/ssh_host_*
+    etc/machine-id etc/hostname etc/resolv.conf etc/ssh/ssh_host_* etc/munge/munge.key
 # Debian's plugstack.conf includes a glob that matches nothing, which every daemon reports as an error.
 rm -f etc/slurm/plugstack.conf
 

@@ -4,6 +4,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::auth::Auth;
 use crate::defaults;
 use crate::overrides::{PodTemplate, RawObject, ServiceOverride};
 use crate::references::{ConfigMapKeySelector, ExternalConfig, LocalObjectReference, SecretKeySelector};
@@ -38,9 +39,16 @@ use crate::status::{Condition, Endpoint};
     {"rule": "!self.external || has(self.externalConfig)",
      "message": "externalConfig must be set when external is true",
      "fieldPath": ".externalConfig", "reason": "FieldValueRequired"},
+    {"rule": "(has(self.auth) && has(self.auth.type) ? self.auth.type : 'slurm') == (has(oldSelf.auth) && has(oldSelf.auth.type) ? oldSelf.auth.type : 'slurm')",
+     "message": "the type cannot be changed, because the daemons of a cluster would no longer understand each other: restore the old value, or create a new object",
+     "fieldPath": ".auth", "reason": "FieldValueInvalid"},
 ]))]
 pub struct AccountingSpec {
-    /// Secret key that holds the auth/slurm key (`slurm.key`). Required unless `external` is true.
+    /// How the daemons authenticate each other: with auth/slurm by default. Not in Slinky.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+
+    /// Secret key that holds the auth/slurm key (`slurm.key`), or the auth/munge key. Required unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_key_ref: Option<SecretKeySelector>,
 

@@ -32,6 +32,7 @@ pub fn slurm_conf<'a>(
         slurmctld_port: port::SLURMCTLD,
         slurmd_port: port::SLURMD,
         service_address: through_service.then(|| controller.service_fqdn()),
+        auth: spec.auth_type(),
         jwks: spec.jwks_key_ref.is_some(),
         accounting,
         metrics: spec.metrics_enabled(),

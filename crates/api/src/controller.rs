@@ -11,6 +11,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::auth::Auth;
 use crate::defaults;
 use crate::metrics::Metrics;
 use crate::overrides::{PodTemplate, RawObject, ServiceOverride};
@@ -50,6 +51,9 @@ use crate::status::{Condition, Endpoint};
     {"rule": "!has(self.ha) || !self.ha.enabled || (has(self.persistence) && self.persistence.enabled && has(self.persistence.existingClaim) && self.persistence.existingClaim.size() > 0)",
      "message": "slurm high availability (HA) mode requires existing PVC with an access mode of ReadWriteMany: set persistence.enabled to true and persistence.existingClaim to its name",
      "fieldPath": ".persistence", "reason": "FieldValueInvalid"},
+    {"rule": "(has(self.auth) && has(self.auth.type) ? self.auth.type : 'slurm') == (has(oldSelf.auth) && has(oldSelf.auth.type) ? oldSelf.auth.type : 'slurm')",
+     "message": "the type cannot be changed, because the daemons of a cluster would no longer understand each other: restore the old value, or create a new object",
+     "fieldPath": ".auth", "reason": "FieldValueInvalid"},
 ]))]
 pub struct ControllerSpec {
     /// Slurm's `ClusterName`, at most 40 characters. Defaults to `<namespace>_<name>`. Immutable: slurmctld refuses state
@@ -57,7 +61,11 @@ pub struct ControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
 
-    /// Secret key that holds the auth/slurm key (`slurm.key`). Required unless `external` is true.
+    /// How the daemons authenticate each other: with auth/slurm by default. Not in Slinky.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+
+    /// Secret key that holds the auth/slurm key (`slurm.key`), or the auth/munge key. Required unless `external` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_key_ref: Option<SecretKeySelector>,
 

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use slurm_conf::slurm_conf::AuthType;
+
 use crate::accounting::StorageConfig;
 use crate::controller::{ClaimPolicy, Controller, ControllerSpec};
 use crate::nodeset::{
@@ -62,6 +64,11 @@ pub const TOKEN_LIFETIME: Duration = Duration::from_mins(15);
 pub const STATE_VOLUME_SIZE: &str = "4Gi";
 
 impl ControllerSpec {
+    /// How the daemons authenticate each other.
+    pub fn auth_type(&self) -> AuthType {
+        self.auth.unwrap_or_default().kind.into()
+    }
+
     /// The JWT key in use: `jwtKeyRef`, or the deprecated `jwtHs256KeyRef`.
     pub fn jwt_key(&self) -> Option<&SecretKeySelector> {
         effective_jwt_key(self.jwt_key_ref.as_ref(), self.jwt_hs256_key_ref.as_ref())
@@ -111,6 +118,11 @@ impl Controller {
 }
 
 impl AccountingSpec {
+    /// How the daemons authenticate each other.
+    pub fn auth_type(&self) -> AuthType {
+        self.auth.unwrap_or_default().kind.into()
+    }
+
     /// The JWT key in use: `jwtKeyRef`, or the deprecated `jwtHs256KeyRef`.
     pub fn jwt_key(&self) -> Option<&SecretKeySelector> {
         effective_jwt_key(self.jwt_key_ref.as_ref(), self.jwt_hs256_key_ref.as_ref())

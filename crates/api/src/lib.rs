@@ -13,6 +13,7 @@
 
 pub mod accounting;
 pub mod assemble;
+pub mod auth;
 pub mod controller;
 mod crd;
 pub mod defaults;

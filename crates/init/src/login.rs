@@ -8,7 +8,7 @@ use slurm_conf::container::{SLURM_UID, dir, env};
 
 use crate::process::{Event, Manager};
 use crate::service::Service;
-use crate::{live_files, shell_args, sshd, sssd};
+use crate::{MOUNTED, live_files, munge, shell_args, sshd, sssd};
 
 /// Keeps the login programs running until the container stops.
 pub fn run() -> std::io::Result<i32> {
@@ -21,6 +21,7 @@ pub fn run() -> std::io::Result<i32> {
     live_files::link();
 
     let mut manager = Manager::new(None)?;
+    munge::add(&mut manager, Path::new(MOUNTED))?;
     let sackd = ["-D".to_owned()].into_iter().chain(options);
     manager.add_beside(Service::new("sackd", sackd).run_as(SLURM_UID));
     if let Some(sssd) = sssd::service()? {

@@ -14,6 +14,7 @@ mod groups;
 mod live_files;
 mod log;
 mod login;
+mod munge;
 mod notify;
 mod plain_daemon;
 mod process;

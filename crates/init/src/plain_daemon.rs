@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::files::Files;
 use crate::process::{Event, Manager, find};
-use crate::{MOUNTED, RUN_CONF, database, slurmctld};
+use crate::{MOUNTED, RUN_CONF, database, munge, slurmctld};
 
 /// Runs slurmdbd, which sends no notify messages. Its files are copied, because it requires a slurmdbd.conf that only
 /// its own user owns and can read, and a mounted Secret never is.
@@ -15,6 +15,7 @@ pub fn slurmdbd(args: &[String]) -> std::io::Result<i32> {
     let files = Files::read(Path::new(MOUNTED))?;
     files.write(Path::new(RUN_CONF))?;
     let mut manager = Manager::new(None)?;
+    munge::add(&mut manager, Path::new(MOUNTED))?;
     if !database::await_tls(&mut manager, &files) {
         return Ok(0);
     }

@@ -136,11 +136,15 @@ impl Manager {
         self.beside.push(service);
     }
 
-    /// Asks the daemon and the sidecar programs to exit.
+    /// Asks the daemon, and the sidecar programs that it does not need, to exit.
     pub fn stop(&mut self) {
         self.stopping = true;
         self.signal(self.stop_signal);
-        for pid in self.beside.iter_mut().filter_map(Service::stop) {
+        let needless = self
+            .beside
+            .iter_mut()
+            .filter(|service| !service.outlasts_daemon());
+        for pid in needless.filter_map(Service::stop) {
             signal(pid, Signal::TERM);
         }
     }

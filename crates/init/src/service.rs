@@ -16,6 +16,7 @@ pub struct Service {
     name: &'static str,
     args: Vec<String>,
     user: Option<u32>,
+    outlasts_daemon: bool,
     state: State,
 }
 
@@ -35,6 +36,7 @@ impl Service {
             name,
             args: args.into_iter().collect(),
             user: None,
+            outlasts_daemon: false,
             state: State::Due(Instant::now()),
         }
     }
@@ -44,6 +46,18 @@ impl Service {
     pub fn run_as(mut self, user: u32) -> Self {
         self.user = Some(user);
         self
+    }
+
+    /// Keeps the program running while the daemon stops, because the daemon needs it until then.
+    #[must_use]
+    pub fn until_the_end(mut self) -> Self {
+        self.outlasts_daemon = true;
+        self
+    }
+
+    /// Reports whether it must run until the container ends.
+    pub fn outlasts_daemon(&self) -> bool {
+        self.outlasts_daemon
     }
 
     /// Returns the program's name.

@@ -1,7 +1,7 @@
 //! Runs slurmctld and applies configuration changes one at a time.
 //!
-//! slurm.key stays the one from the container's start: another key would cut off the nodes, so the operator decides when
-//! to change it. A changed jwt.key is applied immediately.
+//! slurm.key or munge.key stays the one from the container's start: another key would cut off the nodes, so the operator
+//! decides when to change it. A changed jwt.key is applied immediately.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use slurm_conf::container::dir::SLURMCTLD_SPOOL;
-use slurm_conf::container::file::{JWT_KEY, SLURM_CONF, SLURM_KEY};
+use slurm_conf::container::file::{JWT_KEY, MUNGE_KEY, SLURM_CONF, SLURM_KEY};
 
 use crate::failback::{Failback, Wait};
 use crate::files::{Files, Mounted};
 use crate::first_save;
 use crate::groups::Groups;
+use crate::munge;
 use crate::process::{Event, Manager, find};
 use crate::process_start::Moment;
 use crate::role::{self, Role};
@@ -35,7 +36,8 @@ const STOP_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs slurmctld to its end and returns its exit status.
 pub fn run(args: &[String]) -> std::io::Result<i32> {
-    let manager = Manager::new(Some(Path::new(RUN)))?;
+    let mut manager = Manager::new(Some(Path::new(RUN)))?;
+    munge::add(&mut manager, Path::new(MOUNTED))?;
     let mut mounted = Mounted::new(Path::new(MOUNTED));
     let unreadable = |error| std::io::Error::other(format!("cannot read {MOUNTED}: {error}"));
     let files = loop {
@@ -281,13 +283,16 @@ impl Daemon {
         self.keys.put(JWT_KEY, key);
     }
 
-    /// Returns a MAC of the jwt.key that slurmctld uses, keyed with the slurm.key that it runs with; empty while
+    /// Returns a MAC of the jwt.key that slurmctld uses, keyed with the slurm.key or munge.key that it runs with; empty while
     /// slurmctld is about to read another jwt.key.
     fn jwt_key(&self) -> String {
         if self.transaction.is_rekeying() {
             return String::new();
         }
-        self.keys.named_under(SLURM_KEY, JWT_KEY).unwrap_or_default()
+        [SLURM_KEY, MUNGE_KEY]
+            .iter()
+            .find_map(|key| self.keys.named_under(key, JWT_KEY))
+            .unwrap_or_default()
     }
 
     fn complain(&mut self, error: String) {

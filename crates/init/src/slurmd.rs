@@ -6,13 +6,14 @@ use std::process::Command;
 use slurm_conf::container::{dir, env};
 
 use crate::process::{Manager, find};
-use crate::{RUN, live_files, plain_daemon, registration, sshd, sssd};
+use crate::{MOUNTED, RUN, live_files, munge, plain_daemon, registration, sshd, sssd};
 
 /// Runs slurmd to its end and returns its exit status.
 pub fn run(args: Vec<String>) -> std::io::Result<i32> {
     // Must come first, because earlier signals would be lost.
     let mut manager = Manager::new(Some(Path::new(RUN)))?;
     live_files::link();
+    munge::add(&mut manager, Path::new(MOUNTED))?;
     let machine = Machine::ask();
     let mut args = with_reservations(args, machine.as_ref(), Pod::from_environment());
     // `--systemd` below sets how it runs.

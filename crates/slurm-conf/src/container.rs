@@ -34,6 +34,10 @@ pub mod dir {
     pub const LOG: &str = "/var/log/slurm";
     /// sackd's socket, and slurmd's run directory.
     pub const SACKD_RUN: &str = "/run/slurm";
+    /// munged's files.
+    pub const MUNGE_RUN: &str = "/run/munge";
+    /// munged's socket, where libmunge looks for it.
+    pub const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
     /// Parent of slurmctld's state directory, which is named after the cluster.
     pub const SLURMCTLD_SPOOL: &str = "/var/spool/slurmctld";
     /// slurmd's spool.
@@ -64,6 +68,8 @@ pub mod file {
     pub const SLURMDBD_CONF: &str = "slurmdbd.conf";
     /// auth/slurm key.
     pub const SLURM_KEY: &str = "slurm.key";
+    /// auth/munge key.
+    pub const MUNGE_KEY: &str = "munge.key";
     /// HS256 key.
     pub const JWT_KEY: &str = "jwt.key";
     /// slurmdbd: certificates of the authorities that sign the database's certificate.

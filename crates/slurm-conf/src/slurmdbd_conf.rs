@@ -6,7 +6,7 @@ use std::fmt;
 use crate::catalogue::File;
 use crate::container::{dir, file};
 use crate::merge::{Error, Piece, Rendered, merge};
-use crate::slurm_conf::auth_pieces;
+use crate::slurm_conf::{AuthType, auth_pieces};
 use crate::syntax::parse;
 use crate::value::{encode, encode_name};
 
@@ -17,6 +17,8 @@ pub struct SlurmdbdConf {
     pub host: String,
     /// Port of slurmdbd.
     pub port: u16,
+    /// How slurmdbd and its clusters authenticate each other.
+    pub auth: AuthType,
     /// Whether `jwks.json` exists next to the other files.
     pub jwks: bool,
     /// The database.
@@ -54,6 +56,7 @@ impl fmt::Debug for SlurmdbdConf {
         let Self {
             host,
             port,
+            auth,
             jwks,
             storage,
             extra_conf: _,
@@ -61,6 +64,7 @@ impl fmt::Debug for SlurmdbdConf {
         f.debug_struct("SlurmdbdConf")
             .field("host", host)
             .field("port", port)
+            .field("auth", auth)
             .field("jwks", jwks)
             .field("storage", storage)
             .finish_non_exhaustive()
@@ -92,6 +96,7 @@ pub fn render(conf: &SlurmdbdConf) -> Result<Rendered, Error> {
     let SlurmdbdConf {
         host,
         port,
+        auth,
         jwks,
         storage,
         extra_conf,
@@ -106,7 +111,7 @@ pub fn render(conf: &SlurmdbdConf) -> Result<Rendered, Error> {
         Piece::Title("PLUGINS & PARAMETERS"),
     ];
     // slurmdbd does not support CredType.
-    let auth = auth_pieces(*jwks);
+    let auth = auth_pieces(*auth, *jwks);
     pieces.extend(
         auth.into_iter()
             .filter(|p| !matches!(p, Piece::Parameter { key: "CredType", .. })),

@@ -11,8 +11,8 @@ use rstest::rstest;
 use slurm_conf::catalogue::{File, Shape};
 use slurm_conf::cgroup_conf::{self, CgroupPlugin};
 use slurm_conf::slurm_conf::{
-    AccountingHost, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf, render,
-    render_external,
+    AccountingHost, AuthType, ControllerHost, ExternalSlurmConf, NodeSet, Partition, Scripts, SlurmConf,
+    render, render_external,
 };
 use slurm_conf::slurmdbd_conf::{self, SlurmdbdConf, Storage};
 use slurm_conf::sshd_config::{self, Role};
@@ -209,6 +209,7 @@ fn an_external_slurm_conf_reaches_its_controller(
         cluster_name: CLUSTER.into(),
         host: HOST.into(),
         port: 6817,
+        auth: AuthType::default(),
         accounting: None,
         extra_conf: String::new(),
     };
@@ -227,6 +228,7 @@ fn slurmdbd_conf_carries_any_password(
     let conf = SlurmdbdConf {
         host: HOST.into(),
         port: 6819,
+        auth: AuthType::default(),
         jwks: false,
         storage: Storage {
             host: "127.0.0.1".into(),

@@ -12,6 +12,7 @@ impl Validate for Accounting {
     fn check(&self, report: &mut Report) {
         let spec = Path::spec();
         let AccountingSpec {
+            auth: _,
             slurm_key_ref,
             jwt_key_ref,
             jwt_hs256_key_ref,
@@ -53,6 +54,7 @@ impl Validate for Accounting {
     }
 
     fn check_change(&self, old: &Self, report: &mut Report) {
+        references::auth_unchanged(old.spec.auth.as_ref(), self.spec.auth.as_ref(), report);
         references::unchanged(
             &Path::spec().field("jwtKeyRef"),
             &old.spec.jwt_key(),

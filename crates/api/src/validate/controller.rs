@@ -22,6 +22,7 @@ impl Validate for Controller {
         let spec = Path::spec();
         let ControllerSpec {
             cluster_name: _,
+            auth: _,
             slurm_key_ref,
             jwt_key_ref,
             jwt_hs256_key_ref,
@@ -112,6 +113,7 @@ impl Validate for Controller {
                 "restore the old name, or create a new Controller",
             );
         }
+        references::auth_unchanged(old.spec.auth.as_ref(), self.spec.auth.as_ref(), report);
         let name = |controller: &Self| controller.spec.slurm_key_ref.as_ref().map(|key| key.name.clone());
         references::unchanged(
             &spec.field("slurmKeyRef").field("name"),

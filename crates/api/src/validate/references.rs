@@ -1,5 +1,6 @@
 //! Rules for references to other objects.
 
+use crate::auth::Auth;
 use crate::references::{ConfigMapKeySelector, ExternalConfig, LocalObjectReference, SecretKeySelector};
 use crate::validate::path::Path;
 use crate::validate::report::Report;
@@ -128,6 +129,18 @@ impl Keys<'_> {
             None => {}
         }
     }
+}
+
+/// Refuses another way of authentication: slurmctld would not know its nodes and jobs any more.
+pub(crate) fn auth_unchanged(old: Option<&Auth>, new: Option<&Auth>, report: &mut Report) {
+    let word = |auth: Option<&Auth>| auth.copied().unwrap_or_default().kind;
+    unchanged(
+        &Path::spec().field("auth").field("type"),
+        &word(old),
+        &word(new),
+        "the daemons of a cluster would no longer understand each other",
+        report,
+    );
 }
 
 /// Checks the current and the deprecated field for the JWT key.

@@ -16,7 +16,7 @@ fn key() -> Mount {
 }
 
 /// Runs a Slurm command on a controller.
-fn slurm(pod: &Pod, words: &[&str]) -> Result<String> {
+pub fn slurm(pod: &Pod, words: &[&str]) -> Result<String> {
     let words: Vec<&str> = ["SLURM_CONF=/run/slurm-conf/slurm.conf"]
         .iter()
         .chain(words)
@@ -25,7 +25,7 @@ fn slurm(pod: &Pod, words: &[&str]) -> Result<String> {
     pod.run(&words)
 }
 
-fn process(pod: &Pod, name: &str) -> Result<String> {
+pub fn process(pod: &Pod, name: &str) -> Result<String> {
     Ok(pod.run(&["pgrep", "-o", "-x", name])?.trim().to_owned())
 }
 
@@ -79,7 +79,7 @@ fn slurmd_registers_runs_jobs_and_hands_over() -> Result<()> {
     })
 }
 
-const SLURMDBD_CONF: &str = "\
+pub const SLURMDBD_CONF: &str = "\
 DbdHost=db
 SlurmUser=slurm
 AuthType=auth/slurm
@@ -95,22 +95,27 @@ const DATABASE: &str = "\
 mkdir -p /run/mysqld /var/lib/mysql
 mariadb-install-db --user=root --datadir=/var/lib/mysql --skip-test-db --auth-root-authentication-method=normal >/dev/null
 setsid mariadbd --user=root --datadir=/var/lib/mysql --socket=/run/mysqld/mysqld.sock --skip-networking=0 \
-    --innodb-buffer-pool-size=64M --innodb-lock-wait-timeout=900 --innodb-flush-log-at-trx-commit=0 \
+    --innodb-buffer-pool-size=64M --innodb-lock-wait-timeout=900 --innodb-snapshot-isolation=OFF --innodb-flush-log-at-trx-commit=0 \
     </dev/null >/run/mysqld/log 2>&1 &
 until mariadb --socket=/run/mysqld/mysqld.sock --user=root -e \"
     CREATE DATABASE slurm_acct_db; CREATE USER 'slurm'@'%' IDENTIFIED BY 'secret'; GRANT ALL ON *.* TO 'slurm'@'%'\"
 do sleep 0.2; done
 ";
 
-const ACCOUNTING: &str = "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=db\n";
+pub const ACCOUNTING: &str = "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=db\n";
 
 /// Starts a database and a slurmdbd.
 fn accounting(network: &Network) -> Result<(Pod<'_>, Pod<'_>)> {
+    slurmdbd(network, &conf("").with("slurmdbd.conf", SLURMDBD_CONF))
+}
+
+/// Starts a database, and a slurmdbd with these files.
+pub fn slurmdbd<'a>(network: &'a Network, files: &Mount) -> Result<(Pod<'a>, Pod<'a>)> {
     let mut maria = network.pod("maria", 0, &Mount::default())?;
     maria.start(&["pause"])?;
     eventually("the pod is up", || Ok(maria.run(&["true"]).is_ok()))?;
     maria.run(&["sh", "-c", DATABASE])?;
-    let mut db = network.pod("db", 401, &conf("").with("slurmdbd.conf", SLURMDBD_CONF))?;
+    let mut db = network.pod("db", 401, files)?;
     db.start(&["slurmdbd"])?;
     Ok((maria, db))
 }

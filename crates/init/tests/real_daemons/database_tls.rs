@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use slurm_conf::slurm_conf::AuthType;
 use slurm_conf::slurmdbd_conf::{self, SlurmdbdConf, Storage, StorageTls};
 
 use crate::conf;
@@ -68,6 +69,7 @@ fn slurmdbd(host: &str, authority: &Authority, client: Option<&(String, String)>
     let text = slurmdbd_conf::render(&SlurmdbdConf {
         host: "db".into(),
         port: 6819,
+        auth: AuthType::default(),
         jwks: false,
         storage: Storage {
             host: host.into(),

@@ -3,6 +3,7 @@
 mod daemons;
 mod database_tls;
 mod mount;
+mod munge;
 mod network;
 mod pod;
 mod slurmctld;

@@ -179,7 +179,7 @@ fn pod_volumes(accounting: &Accounting, internal: &Internal) -> Vec<Value> {
     };
     let mut sources = vec![
         volume::secret_key(&config, file::SLURMDBD_CONF, None),
-        volume::secret_key(&internal.slurm_key, file::SLURM_KEY, None),
+        volume::secret_key(&internal.slurm_key, accounting.spec.auth_type().key_file(), None),
         volume::secret_key(&internal.jwt_key, file::JWT_KEY, None),
     ];
     let jwks = internal.jwks.iter();

@@ -13,7 +13,7 @@ use slurm_conf::slurmdbd_conf::{SlurmdbdConf, Storage};
 
 use super::observe::Observed;
 use crate::{
-    children::checksum, fingerprints::Fingerprints, port, problem::Problem, secrets,
+    children::checksum, fingerprints::Fingerprints, keys, port, problem::Problem, secrets,
     workload::stateful_set_template,
 };
 
@@ -90,6 +90,12 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         .as_ref()
         .ok_or_else(|| Problem::invalid("storageConfig must be set: the database's host and password"))?;
     let slurm_key_hash = secrets::checksum(slurm_key.as_deref(), &slurm_key_ref)?;
+    let auth = spec.auth_type();
+    keys::check_length(
+        auth,
+        secrets::value(slurm_key.as_deref(), &slurm_key_ref)?,
+        &slurm_key_ref,
+    )?;
     let running = stateful_set_template(live.stateful_set.as_deref());
     let names = Fingerprints::new(hash_key.as_ref(), running)?;
     let slurm_key_hash = names.follow(file::SLURM_KEY, slurm_key_hash, slurm_key_in_use.as_ref());
@@ -103,6 +109,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
         conf: SlurmdbdConf {
             host: accounting.pod_name(),
             port: well_known::port::SLURMDBD,
+            auth,
             jwks: jwks.is_some(),
             storage: database(storage, password)?,
             extra_conf: spec.extra_conf.clone().unwrap_or_default(),

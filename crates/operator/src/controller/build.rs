@@ -371,7 +371,7 @@ fn pod_volumes(controller: &Controller, internal: &Internal) -> Vec<Value> {
     // The published ConfigMap contains the user's files: all change at once, and exist for as long as needed.
     let sources = [
         volume::config_map(&controller.config_name()),
-        volume::secret_key(&internal.slurm_key, file::SLURM_KEY, None),
+        volume::secret_key(&internal.slurm_key, controller.spec.auth_type().key_file(), None),
         volume::secret_key(&internal.jwt_key, file::JWT_KEY, None),
     ];
     let mut all = vec![

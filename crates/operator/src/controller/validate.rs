@@ -8,6 +8,7 @@ use keelson_api::{
     references::{LocalObjectReference, SecretKeySelector},
     well_known::{file, slurm},
 };
+use kube::ResourceExt;
 use slurm_conf::{
     catalogue::File,
     fingerprint, sizing,
@@ -25,7 +26,7 @@ use super::{
     rivals,
 };
 use crate::{
-    children::checksum, fingerprints::Fingerprints, port, problem::Problem, secrets,
+    children::checksum, fingerprints::Fingerprints, keys, port, problem::Problem, secrets,
     workload::stateful_set_template,
 };
 
@@ -83,7 +84,7 @@ pub fn validate(observed: &Observed) -> Result<Validated, Problem> {
     }
     let accounting = match (&spec.accounting_ref, accounting) {
         (None, _) => None,
-        (Some(_), Some(accounting)) => Some(accounting_host(accounting)?),
+        (Some(_), Some(accounting)) => Some(accounting_host(controller, accounting)?),
         (Some(reference), None) => {
             // Without it slurmctld would start without accounting and lose the records of its jobs.
             let remedy = "create it, or remove accountingRef";
@@ -103,6 +104,7 @@ fn external(controller: &Controller, accounting: Option<AccountingHost>) -> Resu
         cluster_name: controller.cluster_name(),
         port: port::number("externalConfig.port", address.port)?,
         host: address.host,
+        auth: controller.spec.auth_type(),
         accounting,
         extra_conf: controller.spec.extra_conf.clone().unwrap_or_default(),
     })))
@@ -124,13 +126,11 @@ fn internal(observed: &Observed, accounting: Option<AccountingHost>) -> Result<V
     let names = Fingerprints::new(observed.hash_key.as_ref(), running)?;
     let slurm_key_hash = names.of(file::SLURM_KEY, slurm_key_hash);
     let jwt_key_text = secrets::value(observed.jwt_key.as_deref(), &jwt_key)?;
+    let slurm_key_text = secrets::value(observed.slurm_key.as_deref(), &slurm_key)?;
+    keys::check_length(spec.auth_type(), slurm_key_text, &slurm_key)?;
     let jwt_key_names = JwtKeyNames {
         plain: checksum::of_bytes(jwt_key_text),
-        keyed: fingerprint::keyed(
-            secrets::value(observed.slurm_key.as_deref(), &slurm_key)?,
-            file::JWT_KEY,
-            jwt_key_text,
-        ),
+        keyed: fingerprint::keyed(slurm_key_text, file::JWT_KEY, jwt_key_text),
     };
     let state = state(observed)?;
 
@@ -171,7 +171,14 @@ fn internal(observed: &Observed, accounting: Option<AccountingHost>) -> Result<V
     })))
 }
 
-fn accounting_host(accounting: &Accounting) -> Result<AccountingHost, Problem> {
+fn accounting_host(controller: &Controller, accounting: &Accounting) -> Result<AccountingHost, Problem> {
+    if !accounting.spec.external && accounting.spec.auth_type() != controller.spec.auth_type() {
+        return Err(Problem::invalid(format!(
+            "auth.type differs from that of Accounting {}: slurmctld and slurmdbd must authenticate each other in the same way. \
+             It cannot be changed: create one of the two anew",
+            accounting.name_any()
+        )));
+    }
     let address = accounting.address();
     let port = port::number("the Accounting's port", address.port)?;
     Ok(AccountingHost {

@@ -14,7 +14,7 @@ use keelson_api::{
 use keelson_runtime::apply::Desired;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slurm_conf::sshd_config;
+use slurm_conf::{slurm_conf::AuthType, sshd_config};
 
 use super::{host_keys, validate::Validated};
 use crate::children::{
@@ -296,7 +296,7 @@ fn login(loginset: &LoginSet, validated: &Validated, keys: Keys) -> Value {
         "name": container::LOGIN,
         "env": [{ "name": env::SACKD_OPTIONS, "value": options }],
         "ports": [containers::port(port::LOGIN_NAME, validated.ssh_port)],
-        "readinessProbe": { "exec": { "command": ["test", "-S", format!("{}/sack.socket", dir::SACKD_RUN)] } },
+        "readinessProbe": { "exec": { "command": can_authenticate(validated) } },
         "volumeMounts": mounts,
     });
     if let (Keys::Live, Value::Object(fields)) = (keys, &mut base) {
@@ -304,6 +304,20 @@ fn login(loginset: &LoginSet, validated: &Validated, keys: Keys) -> Value {
         fields.insert("terminationMessagePolicy".into(), json!("FallbackToLogsOnError"));
     }
     pod::container(base, loginset.spec.login.as_ref())
+}
+
+/// Returns a command that succeeds once commands in the pod can authenticate and have their configuration.
+fn can_authenticate(validated: &Validated) -> Vec<String> {
+    let run = dir::SACKD_RUN;
+    let words = match validated.controller.spec.auth_type() {
+        AuthType::Slurm => format!("test -S {run}/sack.socket"),
+        AuthType::Munge => format!(
+            "test -S {} -a -e {run}/conf/{}",
+            dir::MUNGE_SOCKET,
+            file::SLURM_CONF
+        ),
+    };
+    words.split(' ').map(str::to_owned).collect()
 }
 
 fn host_key_files() -> impl Iterator<Item = String> {
@@ -327,6 +341,7 @@ fn pod_volumes(loginset: &LoginSet, validated: &Validated, keys: Keys) -> Vec<Va
         })
         .collect();
     let private = volume::OWNER_ONLY;
+    let slurm_key_file = validated.controller.spec.auth_type().key_file();
     let config = loginset.ssh_config_name();
     let sshd_config = volume::config_map_key(&config, file::SSHD_CONFIG, file::SSHD_CONFIG, Some(private));
     let key_file = |path, mode| volume::config_map_key(&config, file::AUTHORIZED_KEYS, path, Some(mode));
@@ -336,7 +351,7 @@ fn pod_volumes(loginset: &LoginSet, validated: &Validated, keys: Keys) -> Vec<Va
         volume::projected(
             volumes::SLURM_CONFIG,
             private,
-            &[volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None)],
+            &[volume::secret_key(&validated.slurm_key, slurm_key_file, None)],
         ),
         volume::projected(
             volumes::SSH_HOST_KEYS,

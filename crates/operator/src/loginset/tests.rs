@@ -266,3 +266,28 @@ fn a_plain_hash_stays_until_pods_are_replaced_for_something_else() {
     changed.live.deployment = live;
     assert_eq!(hash_of(&changed), keyed);
 }
+
+#[test]
+fn a_login_pod_with_munge_is_ready_without_sackds_socket() {
+    let mut observed = observed(json!({}));
+    let mut controller = observed.controller.as_deref().unwrap().clone();
+    controller.spec.auth = Some(serde_json::from_value(json!({ "type": "munge" })).unwrap());
+    observed.controller = Some(Arc::new(controller));
+    let pod = &children(&observed).deployment.value["spec"]["template"]["spec"];
+    assert_eq!(
+        pod["containers"][0]["readinessProbe"]["exec"]["command"],
+        json!([
+            "test",
+            "-S",
+            "/run/munge/munge.socket.2",
+            "-a",
+            "-e",
+            "/run/slurm/conf/slurm.conf"
+        ])
+    );
+    let volumes = pod["volumes"].to_string();
+    assert!(
+        volumes.contains("munge.key") && !volumes.contains("\"path\":\"slurm.key\""),
+        "{volumes}"
+    );
+}

@@ -326,7 +326,8 @@ fn slurmd_args(validated: &Validated) -> Vec<String> {
 
 fn pod_volumes(validated: &Validated) -> Vec<Value> {
     let private = volume::OWNER_ONLY;
-    let key = volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None);
+    let key_file = validated.controller.spec.auth_type().key_file();
+    let key = volume::secret_key(&validated.slurm_key, key_file, None);
     let mut all = vec![
         volume::projected(volumes::SLURM_ETC, private, &[key]),
         volume::memory(volumes::SLURM_LOGFILE),

@@ -15,6 +15,7 @@ use keelson_api::{
 use keelson_runtime::apply::Desired;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use slurm_conf::slurm_conf::AuthType;
 
 use super::validate::Validated;
 use crate::children::{
@@ -97,10 +98,16 @@ fn build_deployment(restapi: &RestApi, validated: &Validated) -> Desired<Deploym
         ),
         (annotation::DEFAULT_CONTAINER, container::SLURMRESTD.to_owned()),
     ]);
-    let sources = vec![
-        volume::config_map_key(&restapi.restapi_name(), file::SLURM_CONF, file::SLURM_CONF, None),
-        volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None),
-    ];
+    let mut sources = vec![volume::config_map_key(
+        &restapi.restapi_name(),
+        file::SLURM_CONF,
+        file::SLURM_CONF,
+        None,
+    )];
+    // Its users bring tokens, so it needs no key. It gets slurm.key only because Slinky mounts it, and images may expect it.
+    if validated.controller.spec.auth_type() == AuthType::Slurm {
+        sources.push(volume::secret_key(&validated.slurm_key, file::SLURM_KEY, None));
+    }
     let pod_spec = json!({
         "automountServiceAccountToken": false,
         "securityContext": containers::unprivileged_pod(slurm::NOBODY_UID),

@@ -187,3 +187,14 @@ fn a_slurmrestd_that_ends_is_quoted() {
         ("Starting", format!("0 of 1 slurmrestd ready; {message}").as_str())
     );
 }
+
+#[test]
+fn slurmrestd_needs_no_key_of_munge() {
+    let observed = observed(json!({}), json!({ "auth": { "type": "munge" } }));
+    let deployment = &children(&observed).deployment.value;
+    assert!(
+        !deployment["spec"]["template"]["spec"]
+            .to_string()
+            .contains("auth-slurm")
+    );
+}

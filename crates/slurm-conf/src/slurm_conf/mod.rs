@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalogue::File;
 use crate::container::dir::{LOG, SLURM_ETC, SLURMCTLD_SPOOL, SLURMD_SPOOL};
-use crate::container::file::{SLURMCTLD_LOG, SLURMD_LOG};
+use crate::container::file::{self, SLURMCTLD_LOG, SLURMD_LOG};
 use crate::merge::{Error, Piece, Refusal, Rendered, merge};
 use crate::sizing;
 use crate::syntax::{Document, Statement, SyntaxError, parse, parse_pairs};
@@ -24,6 +24,8 @@ pub struct SlurmConf {
     /// The address of the only controller. It is not written if there are backups, because clients would then not
     /// find them.
     pub service_address: Option<String>,
+    /// How the daemons authenticate each other.
+    pub auth: AuthType,
     /// Whether `jwks.json` exists next to the other files.
     pub jwks: bool,
     /// The accounting daemon, if any.
@@ -42,6 +44,26 @@ pub struct SlurmConf {
     pub extra_conf: String,
     /// Contents of the files that `extra_conf` can include, by name.
     pub included_files: BTreeMap<String, String>,
+}
+
+/// How the daemons and commands of a cluster authenticate each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AuthType {
+    /// auth/slurm: daemons sign with slurm.key, and sackd signs for the commands of users.
+    #[default]
+    Slurm,
+    /// auth/munge: munged signs for everyone with munge.key.
+    Munge,
+}
+
+impl AuthType {
+    /// The file name of the key.
+    pub fn key_file(self) -> &'static str {
+        match self {
+            Self::Slurm => file::SLURM_KEY,
+            Self::Munge => file::MUNGE_KEY,
+        }
+    }
 }
 
 /// One slurmctld.
@@ -106,6 +128,8 @@ pub struct ExternalSlurmConf {
     pub host: String,
     /// Port of slurmctld.
     pub port: u16,
+    /// How the daemons authenticate each other.
+    pub auth: AuthType,
     /// The accounting daemon, if any.
     pub accounting: Option<AccountingHost>,
     /// The user's text.
@@ -136,6 +160,7 @@ pub fn render_read(conf: &SlurmConf, user: &Document) -> Result<Rendered, Error>
         slurmctld_port,
         slurmd_port,
         service_address,
+        auth,
         jwks,
         accounting,
         metrics,
@@ -189,7 +214,7 @@ pub fn render_read(conf: &SlurmConf, user: &Document) -> Result<Rendered, Error>
         Piece::default("SlurmdLogFile", format!("{LOG}/{SLURMD_LOG}")),
         Piece::Title("PLUGINS & PARAMETERS"),
     ]);
-    pieces.extend(auth_pieces(*jwks));
+    pieces.extend(auth_pieces(*auth, *jwks));
     pieces.push(Piece::options(
         "SlurmctldParameters",
         "enable_configless,reconfig_on_restart",
@@ -215,6 +240,7 @@ pub fn render_external(conf: &ExternalSlurmConf) -> Result<Rendered, Error> {
         cluster_name,
         host,
         port,
+        auth,
         accounting,
         extra_conf,
     } = conf;
@@ -229,10 +255,8 @@ pub fn render_external(conf: &ExternalSlurmConf) -> Result<Rendered, Error> {
         )),
         Piece::required("SlurmctldPort", port.to_string()),
         Piece::Title("PLUGINS & PARAMETERS"),
-        Piece::required("AuthType", "auth/slurm"),
-        Piece::default("CredType", "cred/slurm"),
-        Piece::options("AuthAltTypes", "auth/jwt"),
     ];
+    pieces.extend(plugin_pieces(*auth));
     pieces.extend(accounting_pieces(accounting.as_ref())?);
     merge(File::Slurm, pieces, &user, &REFUSALS)
 }
@@ -262,18 +286,33 @@ fn host_value(host: &ControllerHost) -> Result<String, Error> {
     })
 }
 
-pub(crate) fn auth_pieces(jwks: bool) -> [Piece; 5] {
+pub(crate) fn auth_pieces(auth: AuthType, jwks: bool) -> Vec<Piece> {
     let jwks = if jwks {
         format!(",jwks={SLURM_ETC}/jwks.json")
     } else {
         String::new()
     };
+    let mut pieces = plugin_pieces(auth).to_vec();
+    pieces.push(Piece::options(
+        "AuthAltParameters",
+        format!("jwt_key={SLURM_ETC}/jwt.key{jwks}"),
+    ));
+    if auth == AuthType::Slurm {
+        // munged vouches for numbers only, not for the names of users and groups.
+        pieces.push(Piece::options("AuthInfo", "use_client_ids"));
+    }
+    pieces
+}
+
+fn plugin_pieces(auth: AuthType) -> [Piece; 3] {
+    let (auth_type, cred_type) = match auth {
+        AuthType::Slurm => ("auth/slurm", "cred/slurm"),
+        AuthType::Munge => ("auth/munge", "cred/munge"),
+    };
     [
-        Piece::required("AuthType", "auth/slurm"),
-        Piece::default("CredType", "cred/slurm"),
+        Piece::required("AuthType", auth_type),
+        Piece::default("CredType", cred_type),
         Piece::options("AuthAltTypes", "auth/jwt"),
-        Piece::options("AuthAltParameters", format!("jwt_key={SLURM_ETC}/jwt.key{jwks}")),
-        Piece::options("AuthInfo", "use_client_ids"),
     ]
 }
 

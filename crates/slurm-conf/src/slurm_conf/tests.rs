@@ -106,11 +106,42 @@ fn a_cluster_with_everything() {
 }
 
 #[test]
+fn a_cluster_with_munge() {
+    let conf = SlurmConf {
+        auth: AuthType::Munge,
+        extra_conf: "AuthInfo=ttl=60\nAuthType=auth/slurm\n".into(),
+        ..small()
+    };
+    let rendered = render(&conf).unwrap();
+    let is_auth = |line: &&str| line.starts_with("Auth") || line.starts_with("Cred");
+    let lines: Vec<&str> = rendered.text.lines().filter(is_auth).collect();
+    assert_eq!(
+        lines,
+        [
+            "AuthType=auth/munge",
+            "CredType=cred/munge",
+            "AuthAltTypes=auth/jwt",
+            "AuthAltParameters=jwt_key=/etc/slurm/jwt.key",
+            "AuthInfo=ttl=60"
+        ]
+    );
+    assert_eq!(
+        rendered
+            .findings
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["line 2: AuthType is ignored because the operator requires AuthType=auth/munge"]
+    );
+}
+
+#[test]
 fn a_cluster_that_runs_elsewhere() {
     let conf = ExternalSlurmConf {
         cluster_name: "big".into(),
         host: "ctl.example.org".into(),
         port: 7000,
+        auth: AuthType::default(),
         accounting: None,
         extra_conf: String::new(),
     };
