@@ -14,6 +14,7 @@ use slurm_rest::{Fetched, partition::Partition};
 use super::{
     configuration::{
         change::Usage,
+        gres,
         {delivery::Answer, status_port},
     },
     rivals::Rival,
@@ -172,12 +173,23 @@ fn config_map_names(controller: &Controller) -> Vec<String> {
         .collect()
 }
 
-/// Reads the partitions and jobs of Slurm; `None` if Slurm does not answer.
-pub async fn observe_usage(context: &Context, key: &Key) -> Option<Usage> {
+/// Reads the partitions and jobs of Slurm, and its nodes if wanted; `None` if Slurm does not answer.
+pub async fn observe_usage(context: &Context, key: &Key, with_nodes: bool) -> Option<Usage> {
     let client = context.mirrors.client(key)?;
+    // Before the jobs: a job that starts after both were read starts on a node that takes jobs.
+    let nodes = if with_nodes {
+        Some(client.nodes(None).await.ok()?)
+    } else {
+        None
+    };
     let (partitions, jobs) = tokio::join!(client.partitions(None), client.jobs(None));
     let (Ok(Fetched::Changed(partitions)), Ok(Fetched::Changed(jobs))) = (partitions, jobs) else {
         return None;
+    };
+    let gres = match &nodes {
+        Some(Fetched::Changed(nodes)) => gres::nodes_in_use(&nodes.items, &jobs.items),
+        // The request was not for changes only; an answer without a list proves nothing.
+        Some(Fetched::Unchanged) | None => None,
     };
     // A draining or inactive partition takes no new jobs; one that is down still queues them.
     let takes_jobs =
@@ -194,5 +206,6 @@ pub async fn observe_usage(context: &Context, key: &Key) -> Option<Usage> {
             .filter(|job| job.is_active())
             .map(|job| (job.id, job.partition.iter().map(str::to_owned).collect()))
             .collect(),
+        gres,
     })
 }

@@ -44,8 +44,9 @@ fn among(names: &[&str], key: &str) -> bool {
 }
 
 /// Returns the class of a change to a parameter on a line of its own.
-pub(super) fn parameter_class(file: File, key: &str) -> Class {
+pub(super) fn parameter_class(file: File, key: &str, before: &str, after: &str) -> Class {
     match file {
+        File::Slurm if among(&["GresTypes"], key) => gres_types_class(before, after),
         File::Slurm | File::Slurmdbd => {
             parameters::find(file, key).map_or_else(|| unknown(file), |(_, _, effect)| class(file, effect))
         }
@@ -53,6 +54,24 @@ pub(super) fn parameter_class(file: File, key: &str) -> Class {
         File::Cgroup => Class::Reconfigure,
         File::Gres if among(&["AutoDetect"], key) => Class::kills(MustBeEmpty::Cluster, &[Daemon::Slurmd]),
         File::Gres => unknown(file),
+    }
+}
+
+/// slurmctld drops resources whose type it no longer knows from the records of running jobs, and their next steps fail.
+fn gres_types_class(before: &str, after: &str) -> Class {
+    let types = |list: &str| -> BTreeSet<String> {
+        let types = list.split(',').map(|kind| kind.trim().to_ascii_lowercase());
+        types.filter(|kind| !kind.is_empty()).collect()
+    };
+    let left = types(after);
+    let lost = types(before).into_iter().filter(|kind| !left.contains(kind));
+    let must_be_empty: BTreeSet<MustBeEmpty> = lost.map(MustBeEmpty::Gres).collect();
+    if must_be_empty.is_empty() {
+        return Class::Reconfigure;
+    }
+    Class::KillsJobs {
+        must_be_empty,
+        restart: BTreeSet::new(),
     }
 }
 

@@ -5,12 +5,15 @@
 //! start. The lists are for Slurm 26.05; an unknown parameter requires a restart.
 
 mod effects;
+mod gres;
 mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalogue::{File, Shape};
 use crate::syntax::{Document, Statement};
+
+pub use gres::gres_change;
 
 /// A daemon that reads the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +41,8 @@ pub enum MustBeEmpty {
     NodeSet(String),
     /// The nodes in a host list.
     Nodes(String),
+    /// The nodes that have this generic resource (GRES).
+    Gres(String),
 }
 
 /// The effect of one change, or of all changes to a file. Variants are ordered by severity.
@@ -157,7 +162,7 @@ impl Class {
     }
 }
 
-/// Classifies the change from `old` to `new`.
+/// Classifies the change from `old` to `new`. If the nodes are known, [`gres_change`] is more precise about gres.conf.
 pub fn change_class(file: File, old: &Document, new: &Document) -> ChangeSet {
     let mut changes = Vec::new();
     compare_singles(file, old, new, &mut changes);
@@ -199,7 +204,8 @@ fn compare_singles(file: File, old: &Document, new: &Document, changes: &mut Vec
             continue;
         }
         if let Some((spelling, _)) = after.or(before) {
-            let class = effects::parameter_class(file, key);
+            let [before, after] = [before, after].map(|entry| entry.map_or("", |(_, value)| value));
+            let class = effects::parameter_class(file, key, before, after);
             changes.push(Change {
                 what: spelling.clone(),
                 class,

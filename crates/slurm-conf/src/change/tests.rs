@@ -25,6 +25,10 @@ fn partition(name: &str) -> MustBeEmpty {
     MustBeEmpty::Partition(name.into())
 }
 
+fn gres(name: &str) -> MustBeEmpty {
+    MustBeEmpty::Gres(name.into())
+}
+
 fn nodes(names: &str) -> MustBeEmpty {
     MustBeEmpty::Nodes(names.into())
 }
@@ -55,6 +59,15 @@ use Daemon::{Sackd, Slurmctld, Slurmd, Slurmdbd, Slurmrestd};
 #[case::name("ClusterName=a", "ClusterName=b", Class::Forbidden {
     why: "the saved state and the accounting records belong to the old name" })]
 #[case::select("SelectType=a", "", empty(&[CLUSTER], &[Slurmctld, Slurmrestd, Slurmd, Sackd]))]
+#[case::gres_type_added("GresTypes=licence", "GresTypes=licence,gpu", Class::Reconfigure)]
+#[case::first_gres_type("", "GresTypes=gpu", Class::Reconfigure)]
+#[case::gres_types_in_another_order("GresTypes=gpu,mps", "GresTypes=MPS,gpu", Class::Reconfigure)]
+#[case::gres_type_removed(
+    "GresTypes=gpu,mps,licence",
+    "GresTypes=licence",
+    empty(&[gres("gpu"), gres("mps")], &[])
+)]
+#[case::all_gres_types_removed("GresTypes=gpu", "", empty(&[gres("gpu")], &[]))]
 #[case::partition_added("", "PartitionName=a Nodes=ALL", Class::Reconfigure)]
 #[case::partition_changed("PartitionName=a MaxTime=1", "PartitionName=a MaxTime=2", Class::Reconfigure)]
 #[case::partition_removed("PartitionName=a", "", empty(&[partition("a")], &[]))]
@@ -142,6 +155,89 @@ fn the_severest_class_counts_and_gathers_the_others_of_its_kind() {
 #[case(File::Gres, "", "NodeName=n1 Name=gpu File=/b", empty(&[nodes("n1")], &[Slurmd]))]
 fn other_files(#[case] file: File, #[case] old: &str, #[case] new: &str, #[case] class: Class) {
     assert_eq!(classify(file, old, new), class);
+}
+
+const GPUS: &str = "NodeName=gpu-[0-1] AutoDetect=nvidia\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-1]\n";
+
+#[rstest]
+#[case::comments_and_order(
+    "# two machines\nNodeName=gpu-2 name=GPU File=/dev/nvidia[0-1] # old\nNodeName=gpu-[0-1] autodetect=NVIDIA\n",
+    ""
+)]
+#[case::nodes_that_do_not_exist_yet(
+    "NodeName=gpu-[0-1] AutoDetect=nvidia\nNodeName=gpu-[2-3] Name=gpu File=/dev/nvidia[0-1]\nNodeName=new-[0-65535] AutoDetect=nvml\n",
+    ""
+)]
+#[case::cut_otherwise(
+    "NodeName=gpu-1 AutoDetect=nvidia\nNodeName=gpu-0,gpu-7 AutoDetect=nvidia\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-1]\n",
+    ""
+)]
+#[case::one_node_left_out(
+    "NodeName=gpu-0 AutoDetect=nvidia\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-1]\n",
+    "gpu-1"
+)]
+#[case::another_count(
+    "NodeName=gpu-[0-1] AutoDetect=nvidia\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-3]\n",
+    "gpu-2"
+)]
+#[case::another_detection(
+    "NodeName=gpu-[0-1] AutoDetect=nvml\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-1]\n",
+    "gpu-[0-1]"
+)]
+#[case::a_default_that_two_do_not_use(
+    "AutoDetect=rsmi\nNodeName=gpu-[0-1] AutoDetect=nvidia\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-1]\n",
+    "gpu-2,cpu-0"
+)]
+#[case::a_device_of_every_node(
+    "NodeName=gpu-[0-1] AutoDetect=nvidia\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-1]\nName=licence Count=2\n",
+    "cpu-0,gpu-[0-2]"
+)]
+#[case::a_range_that_slurm_refuses(
+    "NodeName=gpu-[0-99999] AutoDetect=nvidia\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-1]\n",
+    "gpu-[0-1]"
+)]
+#[case::files_that_are_unknown_here(
+    "Include /etc/more.conf\nNodeName=gpu-[0-1] AutoDetect=nvidia\nNodeName=gpu-2 Name=gpu File=/dev/nvidia[0-1]\n",
+    "cpu-0,gpu-[0-2]"
+)]
+#[case::nothing("", "gpu-[0-2]")]
+fn gres_conf_matters_to_the_nodes_that_exist(#[case] new: &str, #[case] affected: &str) {
+    let read = |text: &str| parse(File::Gres, text, &BTreeMap::new()).unwrap();
+    let names = ["cpu-0", "gpu-0", "gpu-1", "gpu-2"];
+    let class = gres_change(&read(GPUS), &read(new), names).class();
+    if affected.is_empty() {
+        assert_eq!(class, Class::Reconfigure);
+    } else {
+        let list: crate::hostlist::Hostlist = affected.parse().unwrap();
+        let names = crate::hostlist::compress(list.names()).unwrap();
+        assert_eq!(class, empty(&[nodes(&names)], &[Slurmd]));
+    }
+}
+
+/// The position of a device in the file is its number, which running jobs hold.
+#[rstest]
+#[case::of_one_resource(
+    "NodeName=n Name=gpu File=/b\nNodeName=n Name=gpu File=/a\nNodeName=n Name=mps Count=1",
+    true
+)]
+#[case::of_several(
+    "NodeName=n Name=mps Count=1\nNodeName=n Name=gpu File=/a\nNodeName=n Name=gpu File=/b",
+    false
+)]
+fn devices_of_a_node_keep_their_order(#[case] new: &str, #[case] matters: bool) {
+    let old = "NodeName=n Name=gpu File=/a\nNodeName=n Name=gpu File=/b\nNodeName=n Name=mps Count=1";
+    let read = |text: &str| parse(File::Gres, text, &BTreeMap::new()).unwrap();
+    let class = gres_change(&read(old), &read(new), ["n"]).class();
+    assert_eq!(matches!(class, Class::KillsJobs { .. }), matters, "{class:?}");
+}
+
+#[test]
+fn an_unchanged_gres_conf_changes_nothing() {
+    let read = |text: &str| parse(File::Gres, text, &BTreeMap::new()).unwrap();
+    assert_eq!(
+        gres_change(&read(GPUS), &read(GPUS), ["gpu-0"]),
+        ChangeSet::default()
+    );
 }
 
 #[test]

@@ -86,6 +86,33 @@ impl Hostlist {
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
+
+    /// Whether the list has this name. Does not expand the list.
+    pub fn contains(&self, name: &str) -> bool {
+        self.patterns
+            .iter()
+            .any(|pattern| matches_parts(&pattern.parts, name))
+    }
+}
+
+fn matches_parts(parts: &[Part], name: &str) -> bool {
+    let Some((part, others)) = parts.split_first() else {
+        return name.is_empty();
+    };
+    match part {
+        Part::Text(text) => name
+            .strip_prefix(text.as_str())
+            .is_some_and(|behind| matches_parts(others, behind)),
+        // The next part may begin with a digit too, so the number may end before the last digit.
+        Part::Numbers(ranges) => {
+            let digits = name.bytes().take_while(u8::is_ascii_digit).count();
+            (1..=digits)
+                .filter_map(|end| name.split_at_checked(end))
+                .any(|(number, behind)| {
+                    ranges.iter().any(|range| range.contains(number)) && matches_parts(others, behind)
+                })
+        }
+    }
 }
 
 /// Expands `list` to its names, in order.
@@ -136,6 +163,14 @@ impl Part {
 impl Range {
     fn len(&self) -> u64 {
         (self.high - self.low).saturating_add(1)
+    }
+
+    fn contains(self, digits: &str) -> bool {
+        let Self { low, high, width } = self;
+        let is_written_so = |number: u64| format!("{number:0width$}") == digits;
+        digits
+            .parse()
+            .is_ok_and(|number| (low..=high).contains(&number) && is_written_so(number))
     }
 
     fn behind(self, prefix: &str) -> impl Iterator<Item = String> {

@@ -77,6 +77,23 @@ fn a_range_longer_than_slurm_takes_is_split() {
     assert_eq!(list.len(), 100_000);
 }
 
+#[rstest]
+#[case("gpu-[0-65535]", "gpu-7", true)]
+#[case("gpu-[0-65535]", "gpu-65536", false)]
+#[case("gpu-[0-65535]", "gpu-07", false)]
+#[case("gpu-[000-65535]", "gpu-007", true)]
+#[case("gpu-[0-9]", "gpu-a-1", false)]
+#[case("a[1-2][3-4]", "a14", true)]
+#[case("a[1-20][3-4]", "a124", true)]
+#[case("a[1-2]0", "a20", true)]
+#[case("a,b[1-2]-ib", "b2-ib", true)]
+#[case("a", "a1", false)]
+#[case("a[18446744073709551615]", "a18446744073709551616", false)]
+#[case("", "", false)]
+fn a_name_is_found_without_expanding_the_list(#[case] list: &str, #[case] name: &str, #[case] found: bool) {
+    assert_eq!(list.parse::<Hostlist>().unwrap().contains(name), found);
+}
+
 fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names.dedup();
@@ -95,6 +112,15 @@ proptest! {
     fn a_compressed_list_has_no_name_twice(names in proptest::collection::vec("n0{0,2}[0-9]{1,2}", 0..60)) {
         let expanded = expand(&compress(&names).unwrap()).unwrap();
         prop_assert_eq!(expanded.len(), sorted(expanded).len());
+    }
+
+    #[test]
+    fn a_list_contains_exactly_its_names(text in "[ab]{0,2}(\\[[0-9]{1,2}(-[0-9]{2})?\\]){0,2}[0-9]{0,1}", other in "[ab]{0,2}[0-9]{0,4}") {
+        if let Ok(list) = text.parse::<Hostlist>() {
+            let names: Vec<String> = list.names().collect();
+            prop_assert!(names.iter().all(|name| list.contains(name)));
+            prop_assert_eq!(list.contains(&other), names.contains(&other));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use keelson_api::well_known::limit::CONFIG_MAP_BYTES;
 use keelson_runtime::run::chain;
 use slurm_conf::{fingerprint, slurm_conf::SlurmConf};
 
@@ -13,9 +14,6 @@ use crate::controller::{
     validate::Internal,
 };
 use crate::problem::Problem;
-
-/// Maximum size of a ConfigMap.
-const MOST_BYTES: usize = 1024 * 1024;
 
 /// The configuration that the spec asks for.
 #[derive(Debug)]
@@ -59,6 +57,11 @@ impl Candidate {
     pub fn needs_usage(&self) -> bool {
         self.steps.iter().flatten().any(Step::needs_usage)
     }
+
+    /// Reports whether the decision depends on the nodes with generic resources.
+    pub fn needs_gres(&self) -> bool {
+        self.steps.iter().flatten().any(Step::needs_gres)
+    }
 }
 
 /// Renders the generated files.
@@ -74,10 +77,10 @@ pub(in crate::controller) fn configuration(
     let mut files = internal.user_files.clone();
     files.extend(bytes(&rendered.files));
     let size: usize = files.values().map(Vec::len).sum();
-    if size > MOST_BYTES {
+    if size > CONFIG_MAP_BYTES {
         return Err(Problem::invalid(format!(
             "slurm.conf and the files of spec.configFileRefs and the script references are {size} bytes in total, and one \
-             ConfigMap holds at most {MOST_BYTES}: put large files into the image or on a volume, and Include them by path"
+             ConfigMap holds at most {CONFIG_MAP_BYTES}: put large files into the image or on a volume, and Include them by path"
         )));
     }
     Ok(Configuration {

@@ -2,7 +2,8 @@
 //!
 //! A reconfiguration kills the jobs of a partition that is no longer in slurm.conf. So a partition is removed in steps:
 //! it is kept and drained, and removed when Slurm reports that it takes no more jobs and has none left. Other changes
-//! that kill jobs wait for an empty cluster (`quiesce`); those that a running cluster never survives are refused.
+//! that kill jobs, also those of gres.conf, wait for an empty cluster (`quiesce`); those that a running cluster never
+//! survives are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,7 @@ use slurm_conf::{
     syntax::{Document, Statement, parse},
 };
 
+use super::gres::{GresNodes, GresStep};
 use crate::controller::build::Configuration;
 use crate::{problem::Problem, wording::counted};
 
@@ -22,6 +24,8 @@ pub struct Usage {
     pub partitions: BTreeMap<String, bool>,
     /// Active jobs: id, and the partitions that each names.
     pub jobs: Vec<(u64, BTreeSet<String>)>,
+    /// Nodes with generic resources; `None` if they were not read.
+    pub gres: Option<GresNodes>,
 }
 
 impl Usage {
@@ -33,13 +37,21 @@ impl Usage {
             .map(|(id, _)| *id)
             .collect()
     }
+
+    fn has_resource(&self, name: &str) -> bool {
+        let is_it = |resource: &String| resource.eq_ignore_ascii_case(name);
+        let nodes = self.gres.as_ref();
+        nodes.is_none_or(|nodes| nodes.values().flatten().any(is_it))
+    }
 }
 
 /// The changes from the published configuration to the candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
+    /// The changes of slurm.conf.
     changes: ChangeSet,
     published: Document,
+    gres: Option<GresStep>,
 }
 
 /// What to do with a candidate.
@@ -96,10 +108,16 @@ impl Step {
         if published.files == candidate.files {
             return None;
         }
+        let gres = GresStep::between(published, candidate);
         match (read(published), read(candidate)) {
             (Ok(published), Ok(candidate)) => {
                 let changes = change_class(File::Slurm, &published, &candidate);
-                (!changes.changes.is_empty()).then_some(Self { changes, published })
+                let differs = !changes.changes.is_empty() || gres.is_some();
+                differs.then_some(Self {
+                    changes,
+                    published,
+                    gres,
+                })
             }
             (Err(why), _) => Some(Self::from_unknown(&format!(
                 "the published configuration cannot be parsed: {why}"
@@ -124,18 +142,36 @@ impl Step {
                 changes: vec![change],
             },
             published: Document::default(),
+            gres: None,
         }
     }
 
     /// Reports whether the decision depends on Slurm's jobs.
     pub fn needs_usage(&self) -> bool {
-        matches!(self.changes.class(), Class::KillsJobs { .. })
+        self.needs_gres() || matches!(self.changes.class(), Class::KillsJobs { .. })
+    }
+
+    /// Reports whether the decision depends on the nodes with generic resources.
+    pub fn needs_gres(&self) -> bool {
+        let is_type = |what: &MustBeEmpty| matches!(what, MustBeEmpty::Gres(_));
+        let mut changes = self.changes.changes.iter();
+        self.gres.is_some() || changes.any(|change| must_be_empty(&change.class).any(is_type))
+    }
+
+    /// Returns the changes of all files that are weighed.
+    fn changes(&self, usage: Option<&Usage>) -> Vec<Change> {
+        let nodes = usage.and_then(|usage| usage.gres.as_ref());
+        let of_gres = self.gres.iter().flat_map(|gres| gres.weigh(nodes).changes);
+        self.changes.changes.iter().cloned().chain(of_gres).collect()
     }
 
     /// Decides about this step. `usage` is `None` if Slurm did not answer; then every partition counts as used. A
     /// change that [needs an empty cluster](Self::needs_empty_cluster) gets here only after the cluster was emptied.
     pub fn decide(&self, usage: Option<&Usage>) -> Decision {
-        let (must_be_empty, restart) = match self.changes.class() {
+        let changes = ChangeSet {
+            changes: self.changes(usage),
+        };
+        let (must_be_empty, restart) = match changes.class() {
             Class::None | Class::Reconfigure => (BTreeSet::new(), BTreeSet::new()),
             Class::Restart { daemons } => (BTreeSet::new(), daemons),
             Class::KillsJobs {
@@ -156,7 +192,10 @@ impl Step {
                 }
                 // A node set is removed with the partitions that name it, which are checked themselves. For the others,
                 // `quiesce` has made sure that no job runs.
-                MustBeEmpty::NodeSet(_) | MustBeEmpty::Cluster | MustBeEmpty::Nodes(_) => {}
+                MustBeEmpty::NodeSet(_)
+                | MustBeEmpty::Cluster
+                | MustBeEmpty::Nodes(_)
+                | MustBeEmpty::Gres(_) => {}
             }
         }
         Decision::Publish {
@@ -188,9 +227,11 @@ impl Step {
     }
 
     fn forbidden(&self, why: &str) -> Problem {
+        let is_forbidden = |change: &&Change| matches!(change.class, Class::Forbidden { .. });
+        let forbidden = self.changes.changes.iter().filter(is_forbidden);
         Problem::invalid(format!(
             "{} cannot be changed in a running cluster: {why}; slurmctld keeps running with the last configuration",
-            self.named(|class| matches!(class, Class::Forbidden { .. }))
+            named(forbidden)
         ))
     }
 
@@ -199,28 +240,34 @@ impl Step {
         matches!(self.changes.class(), Class::Forbidden { .. })
     }
 
-    /// Returns the parameters whose change no running job would survive, if there are any.
-    pub fn needs_empty_cluster(&self) -> Option<String> {
-        let needs = |class: &Class| match class {
-            Class::KillsJobs { must_be_empty, .. } => must_be_empty
-                .iter()
-                .any(|what| matches!(what, MustBeEmpty::Cluster | MustBeEmpty::Nodes(_))),
-            _ => false,
+    /// Returns what no running job would survive, if there is any. Without `usage`, anything may be in use.
+    pub fn needs_empty_cluster(&self, usage: Option<&Usage>) -> Option<String> {
+        let needs = |what: &MustBeEmpty| match what {
+            MustBeEmpty::Cluster | MustBeEmpty::Nodes(_) => true,
+            MustBeEmpty::Gres(name) => usage.is_none_or(|usage| usage.has_resource(name)),
+            MustBeEmpty::Partition(_) | MustBeEmpty::NodeSet(_) => false,
         };
-        let named = self.named(needs);
+        let changes = self.changes(usage);
+        let named = named(
+            changes
+                .iter()
+                .filter(|change| must_be_empty(&change.class).any(needs)),
+        );
         (!named.is_empty()).then_some(named)
     }
+}
 
-    fn named(&self, which: impl Fn(&Class) -> bool) -> String {
-        let names: Vec<&str> = self
-            .changes
-            .changes
-            .iter()
-            .filter(|change| which(&change.class))
-            .map(|c| c.what.as_str())
-            .collect();
-        names.join(", ")
-    }
+fn must_be_empty(class: &Class) -> impl Iterator<Item = &MustBeEmpty> {
+    let all = match class {
+        Class::KillsJobs { must_be_empty, .. } => Some(must_be_empty),
+        Class::None | Class::Reconfigure | Class::Restart { .. } | Class::Forbidden { .. } => None,
+    };
+    all.into_iter().flatten()
+}
+
+fn named<'a>(changes: impl Iterator<Item = &'a Change>) -> String {
+    let names: Vec<&str> = changes.map(|change| change.what.as_str()).collect();
+    names.join(", ")
 }
 
 /// Parses the configuration's slurm.conf, or returns why that failed.
@@ -258,177 +305,4 @@ fn partition_in_use(name: &str, usage: Option<&Usage>) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use pretty_assertions::assert_eq;
-    use rstest::rstest;
-
-    use super::*;
-
-    const BASE: &str = "ClusterName=c\nSlurmctldHost=a\nNodeSet=w Feature=w\n";
-    const WITH: &str = "PartitionName=w Nodes=w MaxTime=10\n";
-
-    fn step(old: &str, new: &str) -> Step {
-        between(&format!("{BASE}{old}"), &format!("{BASE}{new}")).unwrap()
-    }
-
-    fn between(old: &str, new: &str) -> Option<Step> {
-        let configuration = |text: &str| Configuration {
-            files: BTreeMap::from([("slurm.conf".to_owned(), text.as_bytes().to_vec())]),
-            ..Configuration::default()
-        };
-        Step::between(&configuration(old), &configuration(new))
-    }
-
-    fn usage(partitions: &[(&str, bool)], jobs: &[(u64, &str)]) -> Usage {
-        Usage {
-            partitions: partitions
-                .iter()
-                .map(|(name, takes)| ((*name).to_owned(), *takes))
-                .collect(),
-            jobs: jobs
-                .iter()
-                .map(|(id, name)| (*id, BTreeSet::from([(*name).to_owned()])))
-                .collect(),
-        }
-    }
-
-    fn kept(decision: &Decision) -> Vec<String> {
-        match decision {
-            Decision::Publish { retained, .. } => retained
-                .iter()
-                .map(|s| format!("{}={}", s.head.key, s.head.value))
-                .collect(),
-            Decision::Hold(problem) => panic!("{problem:?}"),
-        }
-    }
-
-    #[rstest]
-    #[case::no_answer(None, true)]
-    #[case::takes_jobs(Some(usage(&[("w", true)], &[])), true)]
-    #[case::closed_with_a_job(Some(usage(&[("w", false)], &[(7, "w")])), true)]
-    #[case::closed_and_empty(Some(usage(&[("w", false)], &[(7, "other")])), false)]
-    #[case::unknown_to_slurm(Some(usage(&[("other", true)], &[])), false)]
-    fn a_partition_leaves_when_it_is_closed_and_empty(#[case] usage: Option<Usage>, #[case] stays: bool) {
-        let decision = step(WITH, "").decide(usage.as_ref());
-        let expected: &[&str] = if stays {
-            &["NodeSet=w", "PartitionName=w"]
-        } else {
-            &[]
-        };
-        assert_eq!(kept(&decision), expected);
-    }
-
-    #[test]
-    fn an_ordinary_change_asks_nobody() {
-        let step = step("SchedulerParameters=a\n", "SchedulerParameters=b\n");
-        assert!(!step.needs_usage());
-        let decision = step.decide(None);
-        assert_eq!(
-            decision,
-            Decision::Publish {
-                retained: vec![],
-                restart: false,
-                waiting: vec![]
-            }
-        );
-    }
-
-    #[test]
-    fn what_a_cluster_does_not_survive_is_held() {
-        let renamed = BASE.replace("ClusterName=c", "ClusterName=d");
-        let step = between(BASE, &renamed).unwrap();
-        let Decision::Hold(problem) = step.decide(Some(&Usage::default())) else {
-            panic!("published")
-        };
-        assert!(problem.message.contains("ClusterName"), "{}", problem.message);
-    }
-
-    /// slurmctld may have the second, and certainly had the first.
-    #[test]
-    fn a_change_spares_the_jobs_of_each_configuration_that_slurmctld_may_have() {
-        let with_jobs = usage(&[("w", true)], &[(7, "w")]);
-        let kept_by_both = decide(&[Some(step(WITH, "")), Some(step(WITH, ""))], Some(&with_jobs));
-        assert_eq!(kept(&kept_by_both), ["NodeSet=w", "PartitionName=w"]);
-
-        let restarts = step("AuthInfo=a\n", "AuthInfo=b\n");
-        for (steps, expected) in [
-            ([Some(restarts.clone()), None], true),
-            ([None, Some(restarts)], false),
-        ] {
-            let Decision::Publish { restart, .. } = decide(&steps, None) else {
-                panic!("held")
-            };
-            assert_eq!(restart, expected);
-        }
-    }
-
-    #[test]
-    fn no_difference_is_no_step() {
-        assert_eq!(between(BASE, BASE), None);
-        let unreadable = format!("{BASE}no pair\n");
-        assert_eq!(between(&unreadable, &unreadable), None);
-    }
-
-    #[rstest]
-    #[case::published("no pair\n", "", "the published configuration cannot be parsed: line 4")]
-    #[case::published_with_an_include(
-        "Include more.conf\n",
-        "",
-        "the published configuration cannot be parsed: more.conf line 1"
-    )]
-    #[case::candidate("", "no pair\n", "the new configuration cannot be parsed: line 4")]
-    fn what_cannot_be_read_counts_as_the_most_dangerous_change(
-        #[case] old: &str,
-        #[case] new: &str,
-        #[case] why: &str,
-    ) {
-        let with = |text: &str| Configuration {
-            files: BTreeMap::from([
-                ("slurm.conf".to_owned(), format!("{BASE}{text}").into_bytes()),
-                ("more.conf".to_owned(), b"no pair\n".to_vec()),
-            ]),
-            ..Configuration::default()
-        };
-        let step = Step::between(&with(old), &with(new)).unwrap();
-        let what = step.needs_empty_cluster().unwrap();
-        assert!(what.contains(why), "{what}");
-        let empty = usage(&[("w", true)], &[]);
-        let restarts = Decision::Publish {
-            retained: vec![],
-            restart: true,
-            waiting: vec![],
-        };
-        assert_eq!(step.decide(Some(&empty)), restarts);
-    }
-
-    #[test]
-    fn a_published_configuration_without_slurm_conf_cannot_be_read() {
-        let candidate = Configuration {
-            files: BTreeMap::from([("slurm.conf".to_owned(), BASE.as_bytes().to_vec())]),
-            ..Configuration::default()
-        };
-        let step = Step::between(&Configuration::default(), &candidate).unwrap();
-        assert!(step.needs_empty_cluster().is_some());
-    }
-
-    /// Comments in another encoding must not hide a change of an included file.
-    #[test]
-    fn a_change_in_an_included_file_that_is_not_utf_8_is_seen() {
-        let with = |select: &str| {
-            let included = [b"# gr\xfcn\n".as_slice(), select.as_bytes()].concat();
-            let conf = format!("{BASE}Include more.conf\n");
-            Configuration {
-                files: BTreeMap::from([
-                    ("slurm.conf".to_owned(), conf.into_bytes()),
-                    ("more.conf".to_owned(), included),
-                ]),
-                ..Configuration::default()
-            }
-        };
-        let step = Step::between(
-            &with("SelectType=select/linear\n"),
-            &with("SelectType=select/cons_tres\n"),
-        );
-        assert!(step.unwrap().needs_usage());
-    }
-}
+mod tests;

@@ -79,7 +79,12 @@ pub fn choose(
         running_key: keys::slurm_key_in_use(observed.live.stateful_set.as_deref()),
         changes: Changes {
             key: None,
-            configuration: disruptive(&observed.controller, &candidate.steps, &candidate.configuration),
+            configuration: disruptive(
+                &observed.controller,
+                &candidate.steps,
+                &candidate.configuration,
+                usage,
+            ),
         },
         refusal: None,
         candidate,
@@ -219,11 +224,13 @@ fn disruptive(
     controller: &Controller,
     steps: &[Option<Step>],
     candidate: &Configuration,
+    usage: Option<&Usage>,
 ) -> Option<ConfigurationChange> {
     if steps.iter().flatten().any(Step::is_forbidden) {
         return None;
     }
-    let what = steps.iter().flatten().find_map(Step::needs_empty_cluster)?;
+    let mut steps = steps.iter().flatten();
+    let what = steps.find_map(|step| step.needs_empty_cluster(usage))?;
     // Another image may accept what this one refuses.
     let slurmctld = serde_json::json!(controller.spec.slurmctld);
     let name = format!("{}{slurmctld}", fingerprint::of_files(&candidate.files));
@@ -310,11 +317,11 @@ mod tests {
         let (in_use, candidate) = (conf(runs_with), conf(wanted));
         let steps = [Step::between(&in_use, &candidate)];
         let mut controller = Controller::default();
-        let found = disruptive(&controller, &steps, &candidate);
+        let found = disruptive(&controller, &steps, &candidate, None);
         assert_eq!(found.as_ref().map(|change| change.what.as_str()), expected);
         // Another image may accept what this one refused.
         controller.spec.slurmctld = serde_json::from_value(json!({ "image": "another" })).unwrap();
-        let again = disruptive(&controller, &steps, &candidate);
+        let again = disruptive(&controller, &steps, &candidate, None);
         assert_eq!(
             again.map(|change| change.name) == found.map(|change| change.name),
             expected.is_none()

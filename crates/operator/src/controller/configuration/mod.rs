@@ -1,7 +1,7 @@
 //! Delivers a configuration to slurmctld: chooses it, decides whether slurmctld may have it now, and tracks the result.
 //!
 //! `user_files` checks the user's files; `candidate` renders the wanted configuration; `baseline` is what slurmctld has
-//! now; `change` decides what a step from there costs; `choose` combines these; `quiesce` empties the cluster where
+//! now; `change` decides what a step from there costs, `gres` for gres.conf; `choose` combines these; `quiesce` empties the cluster where
 //! running jobs would not survive the step. `delivery` tracks the chosen configuration, `status_port` queries the pods;
 //! `refusal` and `file_origin` explain slurmctld's errors.
 
@@ -11,6 +11,7 @@ pub mod change;
 pub mod choose;
 pub mod delivery;
 pub mod file_origin;
+pub mod gres;
 pub mod quiesce;
 mod refusal;
 pub mod status_port;
@@ -45,7 +46,8 @@ pub async fn prepare(
     };
     let candidate = Candidate::of(observed, internal)?;
     let usage = if candidate.needs_usage() {
-        observe_usage(context, &Key::of(observed.controller.as_ref())).await
+        let key = Key::of(observed.controller.as_ref());
+        observe_usage(context, &key, candidate.needs_gres()).await
     } else {
         None
     };

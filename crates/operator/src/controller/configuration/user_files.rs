@@ -94,7 +94,7 @@ impl UserFiles {
                 let remedy = "is written by the operator; put lines for it into spec.extraConf";
                 return Err(reserved(config_map, name, remedy));
             }
-            if [file::SLURM_KEY, file::JWT_KEY].contains(&name.as_str()) {
+            if [file::SLURM_KEY, file::MUNGE_KEY, file::JWT_KEY].contains(&name.as_str()) {
                 let remedy = "comes from a Secret of the Controller, so it must not be in a ConfigMap";
                 return Err(reserved(config_map, name, remedy));
             }

@@ -235,7 +235,7 @@ fn lagging(live: &Live, baseline: Option<&Baseline>, recorded: Option<&Record>) 
 }
 
 fn costs_no_job(from: &Configuration, to: &Configuration) -> bool {
-    change::Step::between(from, to).is_none_or(|step| step.needs_empty_cluster().is_none())
+    change::Step::between(from, to).is_none_or(|step| step.needs_empty_cluster(None).is_none())
 }
 
 /// Returns nodes of workers that have not registered with Slurm yet. With another slurm.key, pods that were created
