@@ -5,11 +5,13 @@
 //! deleted one. So each of our objects has an anchor: a ConfigMap without an owner that is deleted when the object may
 //! be deleted. The object's children name both as owners.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use keelson_api::well_known::label;
+use keelson_api::well_known::{annotation, label};
 use keelson_runtime::{
     Key,
     apply::{Desired, Error, Writer},
@@ -85,9 +87,40 @@ where
     K: Resource<DynamicType = ()>,
 {
     let known = reference(context, object);
+    let in_foreground = context.caches.foreground_deletions.has(object);
+    if in_foreground && known.is_some() && !has_note(context, object) {
+        return write(context, writer, object, true).await;
+    }
     if known.is_some() || object.meta().deletion_timestamp.is_some() {
         return Ok(known);
     }
+    write(context, writer, object, false).await
+}
+
+/// Reports whether the object is deleted in the foreground, even if the garbage collector has done its part.
+pub fn is_deleted_in_foreground<K: Resource<DynamicType = ()>>(context: &Context, object: &K) -> bool {
+    is_foreground(object)
+        || context.caches.foreground_deletions.has(object)
+        || object.meta().deletion_timestamp.is_some() && has_note(context, object)
+}
+
+fn has_note<K: Resource<DynamicType = ()>>(context: &Context, object: &K) -> bool {
+    let anchor = context.caches.config_maps.get(&key(object));
+    anchor.is_some_and(|anchor| {
+        let note = anchor.annotations().get(annotation::FOREGROUND_DELETION);
+        is_anchor::<K>(&anchor.metadata) && note == object.uid().as_ref()
+    })
+}
+
+async fn write<K>(
+    context: &Context,
+    writer: &Writer,
+    object: &K,
+    in_foreground: bool,
+) -> Result<Option<Value>, Error>
+where
+    K: Resource<DynamicType = ()>,
+{
     let Key { namespace, name } = key(object);
     let why = format!(
         "Keeps the children of {} {} until it may be deleted.",
@@ -95,8 +128,10 @@ where
         object.name_any()
     );
     let labels = json!({ label::MANAGED_BY: MANAGER, label::ANCHOR: K::kind(&()) });
+    let note = in_foreground.then(|| (annotation::FOREGROUND_DELETION, object.uid()));
+    let annotations: BTreeMap<_, _> = note.into_iter().collect();
     let desired = Desired::<ConfigMap>::new(json!({
-        "metadata": { "namespace": namespace, "name": name, "labels": labels },
+        "metadata": { "namespace": namespace, "name": name, "labels": labels, "annotations": annotations },
         "data": { "why": why },
     }));
     let written = writer.apply(&desired, None).await?.written();
@@ -113,14 +148,11 @@ where
     Ok(Some(owner(&name, &uid)))
 }
 
-/// Deletes the object's anchor so that the children go with it, unless they are to be orphaned.
+/// Deletes the object's anchor so that the children go with it.
 pub async fn release<K>(context: &Context, writer: &Writer, object: &K) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()>,
 {
-    if is_orphaning(object) {
-        return Ok(());
-    }
     let anchor = context.caches.config_maps.get(&key(object));
     if let Some(anchor) = anchor.filter(|anchor| is_anchor::<K>(&anchor.metadata)) {
         // Delete it whatever else was written to it since.

@@ -16,6 +16,7 @@ use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 use crate::{
     cached_fields,
     children::{mariadb::MariaDb, service_monitor::ServiceMonitor},
+    orphaning::ForegroundDeletions,
 };
 
 /// Children by `namespace/kind/name` of the controlling owner.
@@ -56,6 +57,7 @@ pub struct Caches {
     pub service_monitors: Arc<Optional<ServiceMonitor>>,
     /// Those of SlurmClusters, if the cluster has the CRD.
     pub mariadbs: Arc<Optional<MariaDb>>,
+    pub foreground_deletions: ForegroundDeletions,
 }
 
 impl Default for Caches {
@@ -106,6 +108,7 @@ impl Default for Caches {
             config_maps: cache(&[]),
             service_monitors: Arc::default(),
             mariadbs: Arc::default(),
+            foreground_deletions: ForegroundDeletions::default(),
         }
     }
 }
@@ -142,6 +145,7 @@ impl Caches {
             // Not awaited: the CRDs may never be installed.
             service_monitors: _,
             mariadbs: _,
+            foreground_deletions: _,
         } = self;
         tokio::join!(
             slurm_clusters.synced(),

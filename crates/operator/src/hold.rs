@@ -22,8 +22,9 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + DeserializeOwned + Debug,
 {
-    let held = *teardown != Teardown::Done;
-    if !held {
+    let held = !teardown.lets_go();
+    // Children that stay keep the anchor.
+    if *teardown == Teardown::Done {
         anchor::release(context, writer, object)
             .await
             .map_err(Error::Anchor)?;

@@ -19,6 +19,7 @@ mod hold;
 mod keys;
 mod loginset;
 mod nodeset;
+mod orphaning;
 mod pod_diagnosis;
 mod pod_template;
 mod port;

@@ -6,7 +6,7 @@
 use keelson_api::well_known::{annotation, condition, reason};
 use kube::ResourceExt;
 
-use crate::{anchor, conditions::Finding, problem::Problem, wording::listed};
+use crate::{conditions::Finding, problem::Problem, wording::listed};
 
 /// Progress of an object's deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,25 +17,35 @@ pub enum Teardown {
     Waiting(Vec<String>),
     /// It is being deleted, and no object needs it.
     Done,
+    /// It is being deleted without its children.
+    Orphaned,
 }
 
 impl Teardown {
-    /// `users` are the objects that need this one, such as `NodeSet a`.
-    pub fn of(object: &impl ResourceExt, users: impl IntoIterator<Item = String>) -> Self {
+    /// `users` are the objects that need this one, such as `NodeSet a`. `orphaned` is whether its children stay, which
+    /// then need not wait for its users.
+    pub fn of(object: &impl ResourceExt, users: impl IntoIterator<Item = String>, orphaned: bool) -> Self {
         if object.meta().deletion_timestamp.is_none() {
             return Self::Not;
+        }
+        if orphaned {
+            return Self::Orphaned;
         }
         let forced = object
             .annotations()
             .get(annotation::FORCE_DELETE)
             .is_some_and(|value| value == "true");
         let users: Vec<String> = users.into_iter().collect();
-        // An object whose children stay need not wait for its users.
-        if forced || users.is_empty() || anchor::is_orphaning(object) {
+        if forced || users.is_empty() {
             Self::Done
         } else {
             Self::Waiting(users)
         }
+    }
+
+    /// Reports whether the object may go.
+    pub fn lets_go(&self) -> bool {
+        matches!(self, Self::Done | Self::Orphaned)
     }
 
     /// Reports whether a problem can be ignored: an object may outlive what it refers to, and what runs already has it.
@@ -78,7 +88,7 @@ mod tests {
     #[test]
     fn an_object_in_use_waits_and_says_for_whom() {
         let deleted = json!({ "deletionTimestamp": "2026-11-15T00:00:00Z" });
-        let teardown = Teardown::of(&controller(deleted), ["NodeSet a".to_owned()]);
+        let teardown = Teardown::of(&controller(deleted), ["NodeSet a".to_owned()], false);
         assert_eq!(teardown, Teardown::Waiting(vec!["NodeSet a".into()]));
         assert!(
             teardown
@@ -101,17 +111,20 @@ mod tests {
     #[test]
     fn it_goes_when_nobody_needs_it_or_a_person_forces_it() {
         let deleted = json!({ "deletionTimestamp": "2026-11-15T00:00:00Z" });
-        assert_eq!(Teardown::of(&controller(deleted), []), Teardown::Done);
+        assert_eq!(Teardown::of(&controller(deleted), [], false), Teardown::Done);
+        let deleted = json!({ "deletionTimestamp": "2026-11-15T00:00:00Z" });
+        let orphaned = Teardown::of(&controller(deleted), ["NodeSet a".to_owned()], true);
+        assert!(orphaned == Teardown::Orphaned && orphaned.lets_go());
         let forced = json!({
             "deletionTimestamp": "2026-11-15T00:00:00Z",
             "annotations": { "keelson.dev/force-delete": "true" },
         });
         assert_eq!(
-            Teardown::of(&controller(forced), ["NodeSet a".to_owned()]),
+            Teardown::of(&controller(forced), ["NodeSet a".to_owned()], false),
             Teardown::Done
         );
         assert_eq!(
-            Teardown::of(&controller(json!({})), ["NodeSet a".to_owned()]),
+            Teardown::of(&controller(json!({})), ["NodeSet a".to_owned()], false),
             Teardown::Not
         );
     }

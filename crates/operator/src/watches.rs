@@ -31,6 +31,7 @@ pub fn start(watches: &Watches, triggers: &Triggers) {
         config_maps,
         service_monitors,
         mariadbs,
+        foreground_deletions: _,
     } = triggers.caches.as_ref();
     let on = triggers;
 
@@ -151,6 +152,7 @@ fn subscribe<K: ResourceExt + 'static>(
 ) {
     let triggers = triggers.clone();
     cache.subscribe(move |change: &Change<K>| {
+        triggers.caches.foreground_deletions.note(change);
         for side in change.sides() {
             concern(&triggers, side);
         }

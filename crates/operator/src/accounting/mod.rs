@@ -27,7 +27,9 @@ use crate::{
     caches::{REFERENCE, reference_value},
     context::Context,
     error::Error,
-    hold, pod_diagnosis, pod_template,
+    hold,
+    orphaning::is_orphaned,
+    pod_diagnosis, pod_template,
     problem::Problem,
     teardown::Teardown,
 };
@@ -43,7 +45,11 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(accounting) = context.caches.accountings.get(&key) else {
         return Ok(Requeue::OnChange);
     };
-    let teardown = Teardown::of(accounting.as_ref(), users(&context, &key));
+    let workload = Key::new(&key.namespace, accounting.accounting_name());
+    let slurmdbd = context.caches.stateful_sets.get(&workload);
+    let child = slurmdbd.as_ref().map(|slurmdbd| &slurmdbd.metadata);
+    let orphaned = is_orphaned(&context, accounting.as_ref(), child);
+    let teardown = Teardown::of(accounting.as_ref(), users(&context, &key), orphaned);
     let cache = &context.caches.accountings;
     let held = hold::hold_or_release(&context, &writer, cache, accounting.as_ref(), &teardown).await?;
     let Some(writer) = held else {

@@ -35,7 +35,8 @@ pub use rivals::contend;
 use status::Outcome;
 
 use crate::{
-    anchor, conditions, context::Context, error::Error, pod_diagnosis, problem::Problem, teardown::Teardown,
+    anchor, conditions, context::Context, error::Error, orphaning::is_orphaned, pod_diagnosis,
+    problem::Problem, teardown::Teardown,
 };
 
 pub const MANAGER: &str = "slurm-operator/controller";
@@ -44,9 +45,12 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(controller) = context.caches.controllers.get(&key) else {
         return Ok(Requeue::OnChange);
     };
-    let teardown = Teardown::of(controller.as_ref(), apply::users(&context, &key));
-    if teardown == Teardown::Done {
-        return release(&context, &writer, &controller).await;
+    let slurmctld = context.caches.stateful_sets.get(&observe::workload(&controller));
+    let child = slurmctld.as_ref().map(|slurmctld| &slurmctld.metadata);
+    let orphaned = is_orphaned(&context, controller.as_ref(), child);
+    let teardown = Teardown::of(controller.as_ref(), apply::users(&context, &key), orphaned);
+    if teardown.lets_go() {
+        return release(&context, &writer, &controller, &teardown).await;
     }
     if teardown == Teardown::Not && apply::make_missing_keys(&context, &writer, &controller).await? {
         // The watch reports the new Secret and triggers another reconcile.
@@ -72,10 +76,18 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
 }
 
 /// Lets a Controller go that nothing needs any more.
-async fn release(context: &Context, writer: &Writer, controller: &Controller) -> Result<Requeue, Error> {
-    anchor::release(context, writer, controller)
-        .await
-        .map_err(Error::Anchor)?;
+async fn release(
+    context: &Context,
+    writer: &Writer,
+    controller: &Controller,
+    teardown: &Teardown,
+) -> Result<Requeue, Error> {
+    // Children that stay keep the anchor.
+    if *teardown == Teardown::Done {
+        anchor::release(context, writer, controller)
+            .await
+            .map_err(Error::Anchor)?;
+    }
     apply::release(context, writer, controller).await?;
     Ok(Requeue::OnChange)
 }

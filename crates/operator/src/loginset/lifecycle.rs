@@ -3,7 +3,7 @@
 //! People wait for their jobs in login pods: if `srun` or `salloc` is ended, so is its job. A LoginSet that is deleted on
 //! its own is deleted at once.
 
-use keelson_api::{LoginSet, SlurmCluster};
+use keelson_api::{LoginSet, SlurmCluster, well_known::finalizer};
 use keelson_runtime::{
     Key,
     apply::Writer,
@@ -12,11 +12,13 @@ use keelson_runtime::{
 };
 use kube::{Api, Resource, ResourceExt};
 
+use super::observe;
 use crate::{
     caches::{CONTROLLER, sibling},
     context::Context,
     error::Error,
     hold,
+    orphaning::is_orphaned,
     teardown::Teardown,
 };
 
@@ -26,20 +28,31 @@ pub async fn hold_or_release(
     writer: &Writer,
     loginset: &LoginSet,
 ) -> Result<(Teardown, Option<Writer>), Error> {
-    let Some(cluster) = slurm_cluster(loginset) else {
-        let is_deleted = loginset.metadata.deletion_timestamp.is_some();
-        let writer = (!is_deleted).then(|| writer.clone());
-        return Ok((Teardown::of(loginset, []), writer));
+    let users = match slurm_cluster(loginset) {
+        Some(cluster) if is_deleted_with(context, loginset, &cluster).await? => nodesets(context, loginset),
+        Some(_) => Vec::new(),
+        // A SlurmCluster that was deleted without its children leaves the finalizer and the anchor behind.
+        None if has_finalizer(loginset) => Vec::new(),
+        None => {
+            let is_deleted = loginset.metadata.deletion_timestamp.is_some();
+            let writer = (!is_deleted).then(|| writer.clone());
+            return Ok((Teardown::of(loginset, [], false), writer));
+        }
     };
-    let users = if is_deleted_with(context, loginset, &cluster).await? {
-        nodesets(context, loginset)
-    } else {
-        Vec::new()
-    };
-    let teardown = Teardown::of(loginset, users);
+    let workload = context.caches.deployments.get(&observe::name(loginset));
+    let child = workload.as_ref().map(|workload| &workload.metadata);
+    let orphaned = is_orphaned(context, loginset, child);
+    let teardown = Teardown::of(loginset, users, orphaned);
     let cache = &context.caches.loginsets;
     let writer = hold::hold_or_release(context, writer, cache, loginset, &teardown).await?;
     Ok((teardown, writer))
+}
+
+fn has_finalizer(loginset: &LoginSet) -> bool {
+    loginset
+        .finalizers()
+        .iter()
+        .any(|known| known == finalizer::IN_USE)
 }
 
 /// Returns the SlurmCluster that this LoginSet was created for.

@@ -22,7 +22,9 @@ use crate::{
     caches::{CONTROLLER, sibling},
     context::Context,
     error::Error,
-    hold, pod_diagnosis, pod_template,
+    hold,
+    orphaning::is_orphaned,
+    pod_diagnosis, pod_template,
     problem::Problem,
     teardown::Teardown,
 };
@@ -33,7 +35,10 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(restapi) = context.caches.restapis.get(&key) else {
         return Ok(Requeue::OnChange);
     };
-    let teardown = Teardown::of(restapi.as_ref(), users(&context, &restapi));
+    let slurmrestd = context.caches.deployments.get(&observe::name(&restapi));
+    let child = slurmrestd.as_ref().map(|slurmrestd| &slurmrestd.metadata);
+    let orphaned = is_orphaned(&context, restapi.as_ref(), child);
+    let teardown = Teardown::of(restapi.as_ref(), users(&context, &restapi), orphaned);
     let cache = &context.caches.restapis;
     let held = hold::hold_or_release(&context, &writer, cache, restapi.as_ref(), &teardown).await?;
     let Some(writer) = held else {
