@@ -169,7 +169,8 @@ fn reviews() {
     for table in rows::tables() {
         for (number, row) in table.rows.iter().enumerate() {
             let object = table.object(number, row, "fuzz");
-            let kind = json!({ "group": "slinky.slurm.net", "version": "v1beta1", "kind": table.kind });
+            let (group, version) = rows::api_version(&table.kind).split_once('/').unwrap();
+            let kind = json!({ "group": group, "version": version, "kind": table.kind });
             let review = json!({
                 "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
                 "request": { "uid": "u", "kind": kind, "operation": "CREATE", "namespace": "fuzz",

@@ -2,6 +2,7 @@
 //! only on create, because names never change.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use keelson_api::validate::{Path, Report};
 use kube::ResourceExt as _;
@@ -42,7 +43,7 @@ pub fn check<K: Rules>(object: &K, snapshot: &NamespaceSnapshot, report: &mut Re
     if own.is_empty() {
         return;
     }
-    let taken = services(snapshot);
+    let taken = services(object, snapshot);
     for service in own {
         if let Some(owner) = taken.get(&service) {
             refuse(
@@ -64,10 +65,13 @@ fn is_service_name(name: &str) -> bool {
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
-/// The Services of the Slurm objects in the namespace, with their owners.
-fn services(snapshot: &NamespaceSnapshot) -> BTreeMap<String, String> {
-    fn of<K: Rules>(objects: &[std::sync::Arc<K>]) -> impl Iterator<Item = (String, String)> {
-        objects.iter().flat_map(|object| {
+/// The Services of the Slurm objects in the namespace, with their owners, except those that `reviewed` adopts.
+fn services<R: Rules>(reviewed: &R, snapshot: &NamespaceSnapshot) -> BTreeMap<String, String> {
+    fn of<R: Rules, K: Rules>(reviewed: &R, objects: &[Arc<K>]) -> impl Iterator<Item = (String, String)> {
+        let others = objects
+            .iter()
+            .filter(|object| !reviewed.adopts(&K::kind(&()), object.meta()));
+        others.flat_map(|object| {
             let owner = format!("{} {}", K::kind(&()), object.name_any());
             object
                 .services()
@@ -75,9 +79,9 @@ fn services(snapshot: &NamespaceSnapshot) -> BTreeMap<String, String> {
                 .map(move |service| (service, owner.clone()))
         })
     }
-    of(&snapshot.controllers)
-        .chain(of(&snapshot.accountings))
-        .chain(of(&snapshot.restapis))
-        .chain(of(&snapshot.loginsets))
+    of(reviewed, &snapshot.controllers)
+        .chain(of(reviewed, &snapshot.accountings))
+        .chain(of(reviewed, &snapshot.restapis))
+        .chain(of(reviewed, &snapshot.loginsets))
         .collect()
 }

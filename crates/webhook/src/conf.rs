@@ -47,6 +47,7 @@ pub fn slurm_conf(controller: &Controller, snapshot: &NamespaceSnapshot, report:
             cluster_name,
             host: "elsewhere".into(),
             port: port::SLURMCTLD,
+            auth: conf.auth,
             accounting: None,
             extra_conf: extra_conf.to_owned(),
         })
@@ -135,6 +136,7 @@ pub fn slurmdbd_conf(accounting: &Accounting, snapshot: &NamespaceSnapshot, repo
     let rendered = slurmdbd_conf::render(&SlurmdbdConf {
         host: "slurmdbd".into(),
         port: port::SLURMDBD,
+        auth: accounting.spec.auth_type(),
         jwks: accounting.spec.jwks_key_ref.is_some(),
         // Invalid fields are rejected elsewhere.
         storage: Storage {

@@ -7,6 +7,7 @@ use keelson_api::{
     validate::{Path, Report, Validate, Violation, Warning, validate, validate_annotations, validate_update},
     well_known::annotation,
 };
+use kube::api::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -25,6 +26,11 @@ pub trait Rules: Validate + DeserializeOwned + Clone + Send + Sync + 'static {
 
     /// Services that the operator creates for this object only.
     fn services(&self) -> Vec<String>;
+
+    /// Whether this existing object becomes a child of the reviewed one, which is being created.
+    fn adopts(&self, _kind: &str, _object: &ObjectMeta) -> bool {
+        false
+    }
 
     /// Rules that involve other objects, and rules on text that Slurm or sshd parses.
     fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report);
@@ -222,7 +228,7 @@ mod tests {
     use crate::review::Kind;
 
     /// Field names that rules read, so that random objects reach the rules.
-    const FIELDS: [&str; 24] = [
+    const FIELDS: [&str; 36] = [
         "spec",
         "metadata",
         "name",
@@ -247,6 +253,18 @@ mod tests {
         "username",
         "secretRef",
         "clusterName",
+        "controller",
+        "accounting",
+        "database",
+        "embedded",
+        "login",
+        "nodeSets",
+        "gpu",
+        "partitions",
+        "storage",
+        "shared",
+        "files",
+        "auth",
     ];
 
     fn anything() -> impl Strategy<Value = Value> {
@@ -294,6 +312,7 @@ mod tests {
                 "LoginSet",
                 "NodeSet",
                 "RestApi",
+                "SlurmCluster",
                 "Token",
             ][..],
         )

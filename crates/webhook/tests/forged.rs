@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::{body::Body, http};
 use serde_json::{Value, json};
-use support::{Authority, NAMESPACE, Server, https, path_of, review};
+use support::{Authority, NAMESPACE, Server, https, path_of, review, rows::api_version};
 
 /// Content of a namespace that the client may not read.
 const SECRET: &str = "hunter2";
@@ -82,12 +82,17 @@ async fn a_forged_review_is_answered_without_the_contents_of_other_objects() {
             "NodeSet",
             json!({ "controllerRef": { "name": "c" }, "extraConf": "Include settings.yaml" }),
         ),
+        (
+            "SlurmCluster",
+            json!({ "controller": { "configFileRefs": [{ "name": "app" }], "extraConf": "Include settings.yaml" },
+                "files": { "/etc/motd": { "configMapKeyRef": { "name": "app", "key": "settings.yaml" } } } }),
+        ),
     ] {
         let mut spec = keys.clone();
         spec.as_object_mut()
             .unwrap()
             .extend(fields.as_object().unwrap().clone());
-        let object = json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": kind,
+        let object = json!({ "apiVersion": api_version(kind), "kind": kind,
             "metadata": { "name": "probe", "namespace": NAMESPACE }, "spec": spec });
         // Without certificate or token, like any client that reaches the port.
         let sent = https(&[&authority])

@@ -7,11 +7,10 @@
     reason = "a test that panics is a test that fails"
 )]
 
-mod rows;
 mod support;
 
-use rows::{Judge, Row, Table, context, merge, tables};
 use serde_json::{Value, json};
+use support::rows::{Judge, Row, Table, context, merge, tables};
 use support::{Authority, NAMESPACE, Server, cluster, https, path_of, review};
 
 /// The parts of a response to compare with a row.
@@ -178,6 +177,14 @@ async fn deletion_is_never_refused_and_says_what_it_means() {
         ),
         ("LoginSet", find("LoginSet"), vec!["will be disconnected"]),
         ("Token", find("Token"), vec!["valid until they expire"]),
+        (
+            "SlurmCluster",
+            find("SlurmCluster"),
+            vec![
+                "with all its workers and logins, after running jobs have ended",
+                "until these NodeSets are deleted, which are not its own: extra",
+            ],
+        ),
     ] {
         for path in [path_of(kind), keelson_webhook::DELETION_PATH.to_owned()] {
             let question = review("DELETE", kind, Some(object), None);

@@ -1,19 +1,21 @@
 //! SlurmCluster: the rules of its children, as if they existed already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use keelson_api::{
     Accounting, Controller, LoginSet, NodeSet, RestApi, SlurmCluster,
-    slurmcluster::children::{Around, Children, children, database_name},
+    slurmcluster::children::{Around, Children, children, database_name, workers_of},
     validate::{
-        Report,
+        Path, Report,
         slurmcluster::{ChildKind, adopt},
     },
 };
-use kube::ResourceExt as _;
+use keelson_runtime::ownership::is_marked;
+use kube::{ResourceExt as _, api::ObjectMeta};
 
 use crate::{
+    conf,
     namespace_snapshot::{NamespaceSnapshot, listed},
     validate::{Rules, refuse, warn},
 };
@@ -38,31 +40,52 @@ impl Rules for SlurmCluster {
         all
     }
 
+    /// Children of a SlurmCluster of this name that was deleted without them.
+    fn adopts(&self, kind: &str, object: &ObjectMeta) -> bool {
+        let has_owner = object.owner_references.iter().flatten();
+        let has_owner = has_owner.into_iter().any(|owner| owner.controller == Some(true));
+        let Ok(children) = children(self, &Around::default()) else {
+            return false;
+        };
+        let name = object.name.as_deref().unwrap_or_default();
+        !has_owner
+            && is_marked(object)
+            && (is_among::<Controller>(&children, kind, name)
+                || is_among::<Accounting>(&children, kind, name)
+                || is_among::<RestApi>(&children, kind, name)
+                || is_among::<LoginSet>(&children, kind, name))
+    }
+
     fn beside(&self, snapshot: &NamespaceSnapshot, report: &mut Report) {
         let around = Around {
             other_nodesets: snapshot.known.then(|| other_nodesets(self, snapshot)),
             ..Around::default()
         };
-        let children = match children(self, &around) {
-            Ok(children) => children,
-            Err(problems) => {
-                // The field rules report the rest.
-                let known = keelson_api::validate::validate(self);
-                report.violations.extend(
-                    problems
-                        .violations
-                        .into_iter()
-                        .filter(|violation| !known.violations.contains(violation)),
-                );
-                return;
-            }
+        if let Err(problems) = children(self, &around) {
+            // The field rules report the rest.
+            let known = keelson_api::validate::validate(self);
+            report.violations.extend(
+                problems
+                    .violations
+                    .into_iter()
+                    .filter(|violation| !known.violations.contains(violation)),
+            );
+            return;
+        }
+        let plain = without_partition_options(self);
+        let Ok(children) = children(&plain, &around) else {
+            return;
         };
+        partition_options(self, snapshot, report);
+        too_long::<LoginSet>(&children, report);
+        too_long::<NodeSet>(&children, report);
         let with_children = with_children(self, &children, snapshot);
-        beside::<Controller>(&children, &with_children, report);
-        beside::<Accounting>(&children, &with_children, report);
-        beside::<RestApi>(&children, &with_children, report);
-        beside::<LoginSet>(&children, &with_children, report);
-        beside::<NodeSet>(&children, &with_children, report);
+        let namespace = self.namespace().unwrap_or_default();
+        beside::<Controller>(&children, &namespace, &with_children, report);
+        beside::<Accounting>(&children, &namespace, &with_children, report);
+        beside::<RestApi>(&children, &namespace, &with_children, report);
+        beside::<LoginSet>(&children, &namespace, &with_children, report);
+        beside::<NodeSet>(&children, &namespace, &with_children, report);
     }
 
     fn on_update(old: &Self, new: &Self, report: &mut Report) {
@@ -104,10 +127,7 @@ fn belongs(cluster: &SlurmCluster, nodeset: &NodeSet) -> bool {
 }
 
 fn is_child(cluster: &SlurmCluster, nodeset: &str) -> bool {
-    let prefix = format!("{}-worker-", cluster.name_any());
-    nodeset
-        .strip_prefix(&prefix)
-        .is_some_and(|key| cluster.spec.node_sets.contains_key(key))
+    workers_of(cluster, nodeset).is_some_and(|key| cluster.spec.node_sets.contains_key(key))
 }
 
 /// The Slurm names of NodeSets that belong to the cluster, but not to this object.
@@ -142,6 +162,10 @@ fn with_children(
     with
 }
 
+fn is_among<K: ChildKind>(children: &Children, kind: &str, name: &str) -> bool {
+    K::kind(&()) == kind && K::among(children).into_iter().any(|child| child.name == name)
+}
+
 fn services<K: ChildKind + Rules>(children: &Children) -> Vec<String> {
     let objects = K::among(children)
         .into_iter()
@@ -149,8 +173,27 @@ fn services<K: ChildKind + Rules>(children: &Children) -> Vec<String> {
     objects.flat_map(|object: K| object.services()).collect()
 }
 
-/// Checks a child's rules that involve other objects, and that names can be derived from its name.
-fn beside<K: ChildKind + Rules>(children: &Children, snapshot: &NamespaceSnapshot, report: &mut Report) {
+/// The cluster for the check of slurm.conf: problems with options of partitions would be reported at `controller.extraConf`,
+/// where the user did not write them.
+fn without_partition_options(cluster: &SlurmCluster) -> SlurmCluster {
+    let mut plain = cluster.clone();
+    for part in plain.spec.partitions.iter_mut().flat_map(BTreeMap::values_mut) {
+        part.config = None;
+    }
+    plain
+}
+
+fn partition_options(cluster: &SlurmCluster, snapshot: &NamespaceSnapshot, report: &mut Report) {
+    for (name, part) in cluster.spec.partitions.iter().flatten() {
+        let path = Path::spec().field("partitions").field(name).field("config");
+        if let Some(config) = &part.config {
+            conf::partition_config(&path, config, snapshot, report);
+        }
+    }
+}
+
+/// Checks that names can be derived from the names of children. The others have the name of the cluster.
+fn too_long<K: ChildKind + Rules>(children: &Children, report: &mut Report) {
     for child in K::among(children) {
         if K::NAME_MAX.is_some_and(|limit| child.name.len() > limit) {
             refuse(
@@ -164,11 +207,24 @@ fn beside<K: ChildKind + Rules>(children: &Children, snapshot: &NamespaceSnapsho
                 "use a shorter name",
             );
         }
+    }
+}
+
+/// Checks a child's rules that involve other objects.
+fn beside<K: ChildKind + Rules>(
+    children: &Children,
+    namespace: &str,
+    snapshot: &NamespaceSnapshot,
+    report: &mut Report,
+) {
+    for child in K::among(children) {
         // The field rules report a child that cannot be decoded.
-        let Ok(object) = child.object("") else { continue };
+        let Ok(object) = child.object(namespace) else {
+            continue;
+        };
         let mut of_child = Report::default();
         object.beside(snapshot, &mut of_child);
-        adopt(of_child, &child.field, report);
+        adopt(of_child, child, report);
     }
 }
 
@@ -177,7 +233,7 @@ fn on_update<K: ChildKind + Rules>(before: &Children, after: &Children, report: 
         if let (Some(before), Ok(after)) = (K::before(before, &child.name, ""), child.object("")) {
             let mut of_child = Report::default();
             K::on_update(&before, &after, &mut of_child);
-            adopt(of_child, &child.field, report);
+            adopt(of_child, child, report);
         }
     }
 }
@@ -193,5 +249,39 @@ fn removed<K: ChildKind + Rules>(before: &Children, after: &Children, report: &m
         for note in object.on_delete(&snapshot) {
             warn(report, &child.field, note);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::its_child("Controller", json!({ "name": "slurm" }), true)]
+    #[case::its_login("LoginSet", json!({ "name": "slurm-login-users" }), true)]
+    #[case::another_kind("Accounting", json!({ "name": "slurm" }), false)]
+    #[case::another_login("LoginSet", json!({ "name": "slurm-login-others" }), false)]
+    #[case::of_somebody("Controller", json!({ "name": "slurm", "annotations": {} }), false)]
+    #[case::of_another_owner("Controller", json!({ "name": "slurm", "ownerReferences": [{ "apiVersion": "keelson.dev/v1alpha1",
+        "kind": "SlurmCluster", "name": "other", "uid": "u", "controller": true }] }), false)]
+    fn only_children_without_an_owner_are_adopted(
+        #[case] kind: &str,
+        #[case] metadata: Value,
+        #[case] expected: bool,
+    ) {
+        let cluster: SlurmCluster = serde_json::from_value(
+            json!({ "metadata": { "name": "slurm" }, "spec": { "login": { "users": {} } } }),
+        )
+        .unwrap();
+        let mut marked = json!({ "annotations": { "keelson.dev/applied-hash": "1" } });
+        marked
+            .as_object_mut()
+            .unwrap()
+            .extend(metadata.as_object().cloned().unwrap());
+        let metadata: ObjectMeta = serde_json::from_value(marked).unwrap();
+        assert_eq!(cluster.adopts(kind, &metadata), expected);
     }
 }

@@ -59,6 +59,7 @@ pub fn tables() -> Vec<Table> {
         include_str!("loginset.yaml"),
         include_str!("nodeset.yaml"),
         include_str!("restapi.yaml"),
+        include_str!("slurmcluster.yaml"),
         include_str!("token.yaml"),
     ]
     .map(|text| serde_saphyr::from_str(text).unwrap())
@@ -84,8 +85,17 @@ pub fn context() -> Vec<Value> {
     context.objects
 }
 
+/// Returns the API version of a kind of ours.
+pub fn api_version(kind: &str) -> &'static str {
+    match kind {
+        "SlurmCluster" => "keelson.dev/v1alpha1",
+        _ => "slinky.slurm.net/v1beta1",
+    }
+}
+
 impl Table {
-    /// Returns the object of a row before `then`; its name is the row's number unless the row has one.
+    /// Returns the object of a row before `then`. Unless the row has a name, it is made of the kind and the row's number: a
+    /// SlurmCluster must not have the name of another kind's stored row.
     pub fn object(&self, number: usize, row: &Row, namespace: &str) -> Value {
         if let Some(name) = &row.existing {
             let mut object = context()
@@ -96,8 +106,8 @@ impl Table {
             return object;
         }
         let mut object = json!({
-            "apiVersion": "slinky.slurm.net/v1beta1", "kind": self.kind,
-            "metadata": { "name": format!("row-{number}"), "namespace": namespace },
+            "apiVersion": api_version(&self.kind), "kind": self.kind,
+            "metadata": { "name": format!("{}-{number}", self.kind.to_lowercase()), "namespace": namespace },
             "spec": self.base,
         });
         let patches: BTreeMap<&str, &Option<Value>> =

@@ -5,6 +5,9 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+#[path = "../rows/mod.rs"]
+pub mod rows;
+
 use std::{
     net::{SocketAddr, TcpListener},
     path::Path,
@@ -16,6 +19,7 @@ use axum::{body::Body, http};
 use keelson_webhook::{CertificateSource, Limits, Options};
 use kube::Client;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rows::api_version;
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -181,17 +185,19 @@ pub fn https(authorities: &[&Authority]) -> reqwest::Client {
 
 /// Returns the path for reviews of a kind.
 pub fn path_of(kind: &str) -> String {
-    format!("/validate-slinky-slurm-net-v1beta1-{}", kind.to_lowercase())
+    let version = api_version(kind).replace(['.', '/'], "-");
+    format!("/validate-{version}-{}", kind.to_lowercase())
 }
 
 /// Returns a review as the API server sends it.
 pub fn review(operation: &str, kind: &str, old: Option<&Value>, new: Option<&Value>) -> Value {
     let name = new.or(old).map(|object| object["metadata"]["name"].clone());
+    let (group, version) = api_version(kind).split_once('/').unwrap();
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": operation, "name": name, "namespace": NAMESPACE,
-            "kind": { "group": "slinky.slurm.net", "version": "v1beta1", "kind": kind },
+            "kind": { "group": group, "version": version, "kind": kind },
             "object": new, "oldObject": old, "dryRun": false,
         },
     })

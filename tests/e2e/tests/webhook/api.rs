@@ -6,6 +6,8 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
+use crate::rows::api_version;
+
 /// The result of a request.
 #[derive(Debug)]
 pub struct Outcome {
@@ -24,7 +26,8 @@ impl Outcome {
 /// Returns the path of a custom resource, or of its kind in a namespace.
 pub fn path(namespace: &str, kind: &str, name: Option<&str>) -> String {
     let kinds = format!(
-        "/apis/slinky.slurm.net/v1beta1/namespaces/{namespace}/{}s",
+        "/apis/{}/namespaces/{namespace}/{}s",
+        api_version(kind),
         kind.to_lowercase()
     );
     name.map_or(kinds.clone(), |name| format!("{kinds}/{name}"))

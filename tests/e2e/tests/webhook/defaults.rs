@@ -1,6 +1,6 @@
 //! Tests every default of the CRDs by creating an object and reading it back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use axum::http::Method;
@@ -8,18 +8,21 @@ use serde_json::{Value, json};
 
 use crate::api::{path, send};
 use crate::place::Place;
-use crate::rows::{Defaulted, defaults};
+use crate::rows::{Defaulted, api_version, defaults};
 
-/// Compares each stored object with the expected one, and the added fields with the defaults that the CRD declares.
+/// Compares each stored object with the expected one, and the fields added to all objects of a kind with the defaults that
+/// its CRD declares.
 pub async fn every_default(place: &Place, namespace: &str) -> Result<()> {
-    for Defaulted {
-        kind,
-        written,
-        stored,
-    } in defaults()
-    {
+    let mut added: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (number, expected) in defaults().into_iter().enumerate() {
+        let Defaulted {
+            kind,
+            written,
+            stored,
+        } = expected;
+        let name = format!("d-{number}");
         let object = json!({
-            "apiVersion": "slinky.slurm.net/v1beta1", "kind": kind, "metadata": { "name": "d" }, "spec": written,
+            "apiVersion": api_version(&kind), "kind": kind, "metadata": { "name": name }, "spec": written,
         });
         let created = send(
             &place.client,
@@ -33,14 +36,17 @@ pub async fn every_default(place: &Place, namespace: &str) -> Result<()> {
         let read = send(
             &place.client,
             Method::GET,
-            &path(namespace, &kind, Some("d")),
+            &path(namespace, &kind, Some(&name)),
             None,
             false,
         )
         .await?;
         ensure!(read.body["spec"] == stored, "{kind}: {:#}", read.body["spec"]);
 
-        let added: BTreeSet<String> = leaves(&stored).difference(&leaves(&written)).cloned().collect();
+        let of_kind = added.entry(kind).or_default();
+        of_kind.extend(leaves(&stored).difference(&leaves(&written)).cloned());
+    }
+    for (kind, added) in added {
         let declared = declared(&kind)?;
         ensure!(
             added == declared,
@@ -67,7 +73,7 @@ fn leaves(value: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Returns the paths in the spec for which the kind's CRD declares a default.
+/// Returns the paths in the spec for which the kind's CRD declares a default. The keys of a map are written as `*`.
 fn declared(kind: &str) -> Result<BTreeSet<String>> {
     fn walk(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
         if schema.get("default").is_some() {
@@ -78,6 +84,9 @@ fn declared(kind: &str) -> Result<BTreeSet<String>> {
         }
         if let Some(items) = schema.get("items") {
             walk(items, at, found);
+        }
+        if let Some(values) = schema.get("additionalProperties") {
+            walk(values, &format!("{at}.*"), found);
         }
     }
     let crds = keelson_api::crds()?;

@@ -185,6 +185,11 @@ async fn deletion_warns(place: &Place, namespace: &str) -> Result<()> {
             "records",
             "will not be deleted until these Controllers are deleted: taken",
         ),
+        (
+            "SlurmCluster",
+            "site",
+            "until these NodeSets are deleted, which are not its own: extra",
+        ),
     ] {
         let outcome = send(
             &place.client,
