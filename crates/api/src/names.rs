@@ -263,10 +263,13 @@ impl NodeSet {
 
     /// Host name of one worker, which is also its Slurm node name (`StatefulSet` mode).
     pub fn pod_hostname(&self, ordinal: i32) -> String {
-        match self.hostname_prefix() {
-            Some(prefix) => format!("{prefix}{}", self.padded_ordinal(ordinal)),
-            None => self.pod_name(ordinal),
-        }
+        format!("{}{}", self.node_prefix(), self.padded_ordinal(ordinal))
+    }
+
+    /// What the Slurm names of all workers begin with (`StatefulSet` mode).
+    pub fn node_prefix(&self) -> String {
+        self.hostname_prefix()
+            .map_or_else(|| self.pod_generate_name(), str::to_owned)
     }
 
     /// Name of the Slurm feature, nodeset and partition: the host name prefix without its dashes, or the object's name.

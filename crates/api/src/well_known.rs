@@ -44,6 +44,8 @@ pub mod label {
     pub const SCALING_MODE: &str = "nodeset.slinky.slurm.net/scaling-mode";
     /// Worker pod and ControllerRevision: hash of the revision.
     pub const REVISION_HASH: &str = "controller.kubernetes.io/hash";
+    /// mariadb-operator: it notices changes of a Secret that has this label, whatever the value.
+    pub const MARIADB_WATCH: &str = "k8s.mariadb.com/watch";
 }
 
 /// Values of [`label::APP`].
@@ -125,11 +127,17 @@ pub mod annotation {
     pub const HELM_PREFIX: &str = "meta.helm.sh/";
     /// Prefix of Argo CD's labels and annotations.
     pub const ARGO_CD_PREFIX: &str = "argocd.argoproj.io/";
+    /// Prefix of labels and annotations of Flux's kustomize-controller.
+    pub const FLUX_KUSTOMIZE_PREFIX: &str = "kustomize.toolkit.fluxcd.io/";
+    /// Prefix of labels and annotations of Flux's helm-controller.
+    pub const FLUX_HELM_PREFIX: &str = "helm.toolkit.fluxcd.io/";
 
     /// Prefix of our own annotations.
     pub const PREFIX: &str = "keelson.dev/";
     /// Child object: hash of the last applied content, to detect removals too.
     pub const APPLIED_HASH: &str = "keelson.dev/applied-hash";
+    /// Anchor, set by the operator: uid of an object that is deleted in the foreground.
+    pub const FOREGROUND_DELETION: &str = "keelson.dev/foreground-deletion";
     /// Any of the six kinds, set by users: `"true"` skips draining and waiting when the object is deleted.
     pub const FORCE_DELETE: &str = "keelson.dev/force-delete";
     /// NodeSet, set by users: `"true"` is the same as `spec.paused`.
@@ -169,6 +177,12 @@ pub mod object {
     pub const HASH_KEY: &str = "keelson-hash-key";
     /// The key in it.
     pub const HASH_KEY_FILE: &str = "hash.key";
+}
+
+/// Limits of Kubernetes.
+pub mod limit {
+    /// Maximum size of a ConfigMap's contents, in bytes.
+    pub const CONFIG_MAP_BYTES: usize = 1024 * 1024;
 }
 
 /// Finalizers.
@@ -264,6 +278,8 @@ pub mod reason {
     pub const COMPONENT_CHANGING: &str = "ComponentChanging";
     /// SlurmCluster, degraded: a component is degraded.
     pub const COMPONENT_DEGRADED: &str = "ComponentDegraded";
+    /// SlurmCluster, a component's reason: someone deleted it.
+    pub const BEING_DELETED: &str = "BeingDeleted";
     /// SlurmCluster, a component's reason: the last dump of the embedded database failed.
     pub const DUMP_FAILED: &str = "DumpFailed";
     /// Progressing: the operator is adding or removing workers.
@@ -455,7 +471,7 @@ pub mod volume {
 /// Directories inside the containers.
 pub mod dir {
     pub use slurm_conf::container::dir::{
-        LIVE_FILES, LOG, SACKD_RUN, SLURM_ETC, SLURMCTLD_SPOOL, SLURMD_SPOOL,
+        LIVE_FILES, LOG, MUNGE_SOCKET, SACKD_RUN, SLURM_ETC, SLURMCTLD_SPOOL, SLURMD_SPOOL,
     };
 
     /// Target directory of initconf.
@@ -479,8 +495,8 @@ pub mod dir {
 /// File names, which are also keys of ConfigMaps and Secrets.
 pub mod file {
     pub use slurm_conf::container::file::{
-        CGROUP_CONF, DATABASE_CA, DATABASE_CERT, DATABASE_CERT_KEY, GRES_CONF, JWT_KEY, SLURM_CONF,
-        SLURM_KEY, SLURMCTLD_LOG, SLURMD_LOG, SLURMDBD_CONF,
+        CGROUP_CONF, DATABASE_CA, DATABASE_CERT, DATABASE_CERT_KEY, GRES_CONF, JWT_KEY, MUNGE_KEY,
+        SLURM_CONF, SLURM_KEY, SLURMCTLD_LOG, SLURMD_LOG, SLURMDBD_CONF,
     };
 
     /// Certificate in a Secret of type `kubernetes.io/tls`.

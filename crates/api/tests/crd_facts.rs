@@ -252,13 +252,15 @@ fn subresources_are_the_peers(
     assert_eq!(version(kind)["subresources"], expected);
 }
 
-/// The messages start with Slinky's, so that users can search for them.
+/// The messages start with Slinky's, so that users can search for them. Slinky has no `auth`.
 #[rstest]
 #[case("Accounting", "", &["slurmKeyRef must be set when external is false",
-    "jwtKeyRef or jwtHs256KeyRef must be set when external is false", "externalConfig must be set when external is true"])]
+    "jwtKeyRef or jwtHs256KeyRef must be set when external is false", "externalConfig must be set when external is true",
+    "the type cannot be changed"])]
 #[case("Controller", "", &["slurmKeyRef must be set when external is false",
     "jwtKeyRef or jwtHs256KeyRef must be set when external is false", "externalConfig must be set when external is true",
-    "slurm high availability (HA) mode requires existing PVC with an access mode of ReadWriteMany"])]
+    "slurm high availability (HA) mode requires existing PVC with an access mode of ReadWriteMany",
+    "the type cannot be changed"])]
 #[case("LoginSet", "", &["sssdConfRef must be set, or sssd.enabled must be false"])]
 #[case("NodeSet", "", &[])]
 #[case("NodeSet", "/properties/ssh", &["sssdConfRef must be set, or sssd.enabled must be false"])]
@@ -267,6 +269,8 @@ fn subresources_are_the_peers(
     &["scheduledUpdate.startTime and scheduledUpdate.duration are required when type is ScheduledUpdate"])]
 #[case("RestApi", "", &[])]
 #[case("Token", "", &["jwtKeyRef or jwtHs256KeyRef must be set"])]
+#[case("SlurmCluster", "", &["hibernate is not supported yet", "exporter is not supported yet",
+    "the Slurm release of a cluster cannot be changed here yet", "the type cannot be changed"])]
 fn rules_are_the_peers(#[case] kind: &str, #[case] at: &str, #[case] messages: &[&str]) {
     let version = version(kind);
     let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];

@@ -15,6 +15,7 @@ use keelson_api::{
 use kube::ResourceExt;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
+use slurm_conf::slurm_conf::AuthType;
 
 use crate::{problem::Problem, secrets};
 
@@ -36,6 +37,22 @@ pub fn of_controller(
     })?;
     let hash = secrets::checksum(secret, &reference)?;
     Ok((reference, hash))
+}
+
+/// munged does not start with a shorter key.
+const MUNGE_KEY_MIN: usize = 32;
+
+/// Refuses a key with which the daemons would not start.
+pub fn check_length(auth: AuthType, key: &[u8], reference: &SecretKeySelector) -> Result<(), Problem> {
+    if auth != AuthType::Munge || key.len() >= MUNGE_KEY_MIN {
+        return Ok(());
+    }
+    Err(Problem::invalid(format!(
+        "key {:?} of Secret {} has {} bytes, but munged requires at least {MUNGE_KEY_MIN}",
+        reference.key,
+        reference.name,
+        key.len()
+    )))
 }
 
 /// Returns the fingerprint of the slurm.key that slurmctld was told to run with. Its Secret may contain another key
@@ -117,13 +134,14 @@ pub fn build_secret(
     })
 }
 
-/// Builds the Secret with a generated password. It has no owner: it outlives the cluster, because its volumes do.
+/// Builds the Secret with a generated password. It has no owner: it outlives the cluster, because its volumes do. It has the
+/// label for mariadb-operator with every database, because a cluster keeps its password when it changes to another.
 pub fn build_password<K: ResourceExt>(owner: &K, name: &str, key: &str, random: [u8; 32]) -> Value {
     json!({
         "metadata": {
             "name": name,
             "namespace": owner.namespace().unwrap_or_default(),
-            "labels": { label::MANAGED_BY: MANAGER },
+            "labels": { label::MANAGED_BY: MANAGER, label::MARIADB_WATCH: "" },
             "annotations": { annotation::GENERATED_KEY: "true" },
         },
         "type": "Opaque",
@@ -184,6 +202,18 @@ mod tests {
         controller.spec.slurm_key_ref = None;
         let problem = of_controller(&controller, None).unwrap_err();
         assert_eq!(problem.message, "Controller slurm has no slurmKeyRef: set it");
+    }
+
+    #[test]
+    fn a_key_that_munged_would_refuse_is_named() {
+        let reference = controller(None).spec.slurm_key_ref.unwrap();
+        let check = |auth, length| check_length(auth, &vec![b'x'; length], &reference);
+        assert!(check(AuthType::Slurm, 1).is_ok());
+        assert!(check(AuthType::Munge, 32).is_ok());
+        assert_eq!(
+            check(AuthType::Munge, 31).unwrap_err().message,
+            "key \"slurm.key\" of Secret auth-slurm has 31 bytes, but munged requires at least 32"
+        );
     }
 
     #[test]

@@ -44,6 +44,12 @@ pub enum Error {
          object that needs this name"
     )]
     Foreign { kind: String, object: Key },
+    #[error("{kind} {object} belongs to {owner}: rename one of the objects that need this name")]
+    Owned {
+        kind: String,
+        object: Key,
+        owner: Box<str>,
+    },
     #[error("failed to serialize {kind} {object}")]
     Encode {
         kind: String,

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::StorageTls;
+use crate::auth::Auth;
 use crate::defaults;
 use crate::overrides::RawObject;
 use crate::references::{LocalObjectReference, SecretKeySelector};
@@ -58,6 +59,10 @@ pub use storage::{File, FileUpdate, NfsVolume, SharedVolume, Storage, Volume};
     {"rule": "self.version == oldSelf.version",
      "message": "the Slurm release of a cluster cannot be changed here yet: follow the how-to about upgrades, or set image in each component",
      "fieldPath": ".version", "reason": "FieldValueInvalid"},
+    // `controller.auth` takes precedence.
+    {"rule": "(has(self.controller) && has(self.controller.auth) && has(self.controller.auth.type) ? self.controller.auth.type : has(self.auth) && has(self.auth.type) ? self.auth.type : 'slurm') == (has(oldSelf.controller) && has(oldSelf.controller.auth) && has(oldSelf.controller.auth.type) ? oldSelf.controller.auth.type : has(oldSelf.auth) && has(oldSelf.auth.type) ? oldSelf.auth.type : 'slurm')",
+     "message": "the type cannot be changed, here or in controller.auth, because the daemons of a cluster would no longer understand each other: restore the old value, or create a new object",
+     "fieldPath": ".auth", "reason": "FieldValueInvalid"},
 ]))]
 pub struct SlurmClusterSpec {
     /// Slurm release, such as `26.05`: the tag of all images that are not set otherwise. Cannot be changed yet.
@@ -73,6 +78,10 @@ pub struct SlurmClusterSpec {
     /// false, workers run without privileges, and jobs are tracked and bound to cores, but not confined.
     #[serde(default = "defaults::yes")]
     pub confine_jobs: bool,
+
+    /// How the daemons authenticate each other: with auth/slurm by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
 
     /// slurmctld: any field of a Controller's spec. The Slurm and JWT keys are generated unless they are set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,6 +130,7 @@ impl Default for SlurmClusterSpec {
             version: defaults::slurm_release(),
             images: None,
             confine_jobs: defaults::yes(),
+            auth: None,
             controller: None,
             accounting: None,
             rest_api: None,
@@ -202,7 +212,7 @@ pub struct OperatedDatabase {
     /// Size of the volume. Defaults to `10Gi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Quantity>,
-    /// Secret key with the password of slurmdbd's user. By default, the operator generates a Secret once.
+    /// Secret key with the password of slurmdbd's user, without a line break. By default, the operator generates a Secret once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_key_ref: Option<SecretKeySelector>,
     /// Host that slurmdbd connects to. Defaults to the Service of the MariaDB object. With replication or Galera, set it to
@@ -245,7 +255,8 @@ pub struct EmbeddedDatabase {
     /// Scheduled dumps. None by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<DatabaseDump>,
-    /// Dump to load before the database starts for the first time. It is not read once there is a database.
+    /// Dump to load before the database starts for the first time. It is not read once there is a database, but its claim must
+    /// exist until you remove this field, because the pod mounts it at every start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_from: Option<DumpFile>,
 }
@@ -334,7 +345,8 @@ pub struct Gpu {
     #[schemars(extend("pattern" = "^[A-Za-z0-9_.-]+$", "maxLength" = 63))]
     pub kind: Option<String>,
     /// How slurmd finds the GPUs: a value of AutoDetect in gres.conf. Defaults to `nvidia` for NVIDIA's resources and to
-    /// `off` for others. With `off`, gres.conf must be in `controller.configFileRefs`.
+    /// `off` for others. With `off`, which needs quotes in YAML, gres.conf must be in `controller.configFileRefs`, and all sets
+    /// with GPUs must be `off`. With `scalingMode: DaemonSet`, only `off` is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_detect: Option<AutoDetect>,
 }

@@ -46,13 +46,16 @@ fn shared_node_name(one: &NodeSet, other: &NodeSet) -> Option<String> {
     {
         return None;
     }
-    let (longer, shorter) = if prefix(one).len() >= prefix(other).len() {
+    let (longer, shorter) = if one.node_prefix().len() >= other.node_prefix().len() {
         (one, other)
     } else {
         (other, one)
     };
     // Otherwise no ordinal can make the two names equal.
-    let rest = prefix(longer).strip_prefix(&prefix(shorter))?.to_owned();
+    let rest = longer
+        .node_prefix()
+        .strip_prefix(&shorter.node_prefix())?
+        .to_owned();
     if !rest.chars().all(|c| c.is_ascii_digit()) {
         return None;
     }
@@ -62,10 +65,4 @@ fn shared_node_name(one: &NodeSet, other: &NodeSet) -> Option<String> {
         (same < shorter.spec.replicas && shorter.padded_ordinal(same) == tail)
             .then(|| longer.pod_hostname(ordinal))
     })
-}
-
-fn prefix(nodeset: &NodeSet) -> String {
-    nodeset
-        .hostname_prefix()
-        .map_or_else(|| nodeset.pod_generate_name(), str::to_owned)
 }

@@ -58,15 +58,11 @@ impl Path {
         }
     }
 
-    /// The path of a child's field in the object that the child comes from: `spec.x` becomes `field.x`.
+    /// This path with `to` in place of `from`, if it lies inside `from`.
     #[must_use]
-    pub fn below(&self, field: &Self) -> Self {
-        let mut segments = field.0.clone();
-        let is_spec = |first: &Segment| *first == Segment::Field("spec".to_owned());
-        if self.0.first().is_some_and(is_spec) {
-            segments.extend(self.0.iter().skip(1).cloned());
-        }
-        Self(segments)
+    pub fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
+        let inner = self.0.strip_prefix(from.0.as_slice())?;
+        Some(Self([to.0.as_slice(), inner].concat()))
     }
 
     /// Whether this path equals `outer` or lies inside it.

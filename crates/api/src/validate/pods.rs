@@ -237,7 +237,7 @@ fn container_fields(path: &Path, container: &Container, report: &mut Report) {
 }
 
 /// `[registry[:port]/]name[:tag][@algorithm:digest]`, as container runtimes parse it.
-fn is_image(text: &str) -> bool {
+pub(crate) fn is_image(text: &str) -> bool {
     let word = |part: &str, also: &[char]| {
         part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
             && part

@@ -5,14 +5,20 @@ use kube_core::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use crate::slurmcluster::SlurmCluster;
-use crate::slurmcluster::children::{Around, Child, Children, children};
+use crate::slurmcluster::children::{Around, Child, Children, children, file_field};
 use crate::validate::path::Path;
 use crate::validate::report::Report;
-use crate::validate::{Validate, validate};
+use crate::validate::{Validate, references, validate};
 use crate::{Accounting, Controller, LoginSet, NodeSet, RestApi};
 
 impl Validate for SlurmCluster {
     fn check(&self, report: &mut Report) {
+        for (path, file) in &self.spec.files {
+            if let Some(reference) = &file.config_map_key_ref {
+                let field = file_field(path).field("configMapKeyRef");
+                references::config_map_key(&field, reference, report);
+            }
+        }
         let children = match children(self, &Around::default()) {
             Ok(children) => children,
             Err(problems) => return report.extend(problems),
@@ -85,9 +91,9 @@ impl ChildKind for NodeSet {
 fn check<K: ChildKind>(children: &Children, namespace: &str, report: &mut Report) {
     for child in K::among(children) {
         match child.object(namespace) {
-            Ok(object) => adopt(validate(&object), &child.field, report),
+            Ok(object) => adopt(validate(&object), child, report),
             Err(error) => report.refuse(
-                &Path::default().join_serde(error.path()).below(&child.field),
+                &child.origin(&Path::default().join_serde(error.path())),
                 format!("cannot be parsed: {}", error.into_inner()),
                 "check the API reference",
             ),
@@ -100,17 +106,23 @@ fn check_change<K: ChildKind>(old: &Children, new: &Children, namespace: &str, r
         if let (Some(before), Ok(after)) = (K::before(old, &child.name, namespace), child.object(namespace)) {
             let mut change = Report::default();
             after.check_change(&before, &mut change);
-            adopt(change, &child.field, report);
+            adopt(change, child, report);
         }
     }
 }
 
-/// Adds a child's report, with the paths of the SlurmCluster.
-pub fn adopt(of_child: Report, field: &Path, report: &mut Report) {
-    for violation in of_child.violations {
-        report.refuse(&violation.path.below(field), violation.problem, violation.remedy);
+/// Adds a child's report, with the paths of the SlurmCluster. What several children inherit is reported once.
+pub fn adopt<K: ChildKind>(of_child: Report, child: &Child<K>, report: &mut Report) {
+    for mut violation in of_child.violations {
+        violation.path = child.origin(&violation.path);
+        if !report.violations.contains(&violation) {
+            report.violations.push(violation);
+        }
     }
-    for warning in of_child.warnings {
-        report.warn(&warning.path.below(field), warning.text);
+    for mut warning in of_child.warnings {
+        warning.path = child.origin(&warning.path);
+        if !report.warnings.contains(&warning) {
+            report.warnings.push(warning);
+        }
     }
 }

@@ -10,14 +10,20 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 /// Annotations that describe the parent itself and would be wrong on a child. Argo CD prunes objects that carry its
-/// tracking id and are not in its manifests.
-const OWN_ANNOTATIONS: [&str; 4] = [
+/// tracking id and are not in its manifests. Pods must not be replaced because such a tool took over their parent.
+const OWN_ANNOTATIONS: [&str; 6] = [
     annotation::KUBECTL_PREFIX,
     annotation::HELM_PREFIX,
     annotation::ARGO_CD_PREFIX,
+    annotation::FLUX_KUSTOMIZE_PREFIX,
+    annotation::FLUX_HELM_PREFIX,
     annotation::PREFIX,
 ];
-const OWN_LABELS: [&str; 1] = [annotation::ARGO_CD_PREFIX];
+const OWN_LABELS: [&str; 3] = [
+    annotation::ARGO_CD_PREFIX,
+    annotation::FLUX_KUSTOMIZE_PREFIX,
+    annotation::FLUX_HELM_PREFIX,
+];
 
 /// Labels and annotations of a child under construction; later additions win.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,7 +136,12 @@ mod tests {
     #[test]
     fn children_take_over_what_is_not_about_the_parent_alone() {
         let mut parent = Controller::default();
-        parent.metadata.labels = Some(BTreeMap::from([("team".into(), "hpc".into())]));
+        parent.metadata.labels = Some(BTreeMap::from([
+            ("team".into(), "hpc".into()),
+            ("argocd.argoproj.io/instance".into(), "slurm".into()),
+            ("kustomize.toolkit.fluxcd.io/name".into(), "clusters".into()),
+            ("helm.toolkit.fluxcd.io/name".into(), "slurm".into()),
+        ]));
         parent.metadata.annotations = Some(BTreeMap::from([
             ("note".into(), "x".into()),
             (
@@ -139,6 +150,7 @@ mod tests {
             ),
             ("meta.helm.sh/release-name".into(), "slurm".into()),
             ("argocd.argoproj.io/tracking-id".into(), "a".into()),
+            ("kustomize.toolkit.fluxcd.io/reconcile".into(), "enabled".into()),
             ("keelson.dev/generate".into(), "true".into()),
         ]));
         let metadata = Metadata::inherited(&parent);

@@ -17,7 +17,7 @@ use super::{
     database,
     observe::{self, Observed, children_of},
 };
-use crate::{apply_child::apply_child, context::Context, error::Error, problem::Problem};
+use crate::{apply_child::apply_child, caches::Caches, context::Context, error::Error, problem::Problem};
 
 /// The outcome of an apply.
 #[derive(Debug, Default)]
@@ -46,8 +46,9 @@ pub struct Writers<'a> {
     pub anchored: &'a Writer,
 }
 
-/// Applies every child, also after one of them failed: the others may be what users are waiting for.
-pub async fn apply(context: &Context, writers: &Writers<'_>, built: &Built, observed: &Observed) -> Applied {
+/// Applies every child that finds what it needs, also after another one failed: the others may be what users are waiting
+/// for. A pod that starts with a file that is missing, old or somebody else's may keep it for as long as it runs.
+pub async fn apply(caches: &Caches, writers: &Writers<'_>, built: &Built, observed: &Observed) -> Applied {
     let Built {
         config_files,
         files,
@@ -59,20 +60,25 @@ pub async fn apply(context: &Context, writers: &Writers<'_>, built: &Built, obse
         loginsets,
         nodesets,
     } = built;
-    let caches = &context.caches;
-    let mut step = Step::with(writers.children);
-    let mut anchored = Step::with(writers.anchored);
-    for (desired, live) in [(config_files, &observed.config_files), (files, &observed.files)] {
-        if let Some(desired) = desired {
-            anchored.apply::<ConfigMap>(None, desired, live.as_ref()).await;
-        }
+    let cluster = observed.cluster.as_ref();
+    let mut step = Step::with(writers.children, cluster);
+    let mut anchored = Step::with(writers.anchored, cluster);
+    let mut has_config_files = true;
+    if let Some(desired) = config_files {
+        let live = observed.config_files.as_ref();
+        has_config_files = anchored.apply::<ConfigMap>(None, desired, live).await;
     }
+    if let Some(desired) = files {
+        let live = observed.files.as_ref();
+        anchored.apply::<ConfigMap>(None, desired, live).await;
+    }
+    let mut has_database = true;
     if let Some(database) = database {
         let live = &observed.live.database;
-        anchored
+        has_database &= anchored
             .apply(Some(&caches.services), &database.service, live.service.as_ref())
             .await;
-        anchored
+        has_database &= anchored
             .apply(
                 Some(&caches.stateful_sets),
                 &database.stateful_set,
@@ -87,52 +93,64 @@ pub async fn apply(context: &Context, writers: &Writers<'_>, built: &Built, obse
     }
     if let Some(operated) = operated {
         let live = observed.live.database.operated.as_ref();
-        anchored.apply(Some(&caches.mariadbs.cache), operated, live).await;
+        has_database &= anchored.apply(Some(&caches.mariadbs.cache), operated, live).await;
     }
-    if let Some(accounting) = accounting {
+    // slurmdbd would send its password to a database that is somebody else's.
+    if let Some(accounting) = accounting.as_ref().filter(|_| has_database) {
         step.child(&caches.accountings, accounting).await;
     }
-    step.child(&caches.controllers, controller).await;
-    step.child(&caches.restapis, restapi).await;
-    for loginset in loginsets {
-        step.child(&caches.loginsets, loginset).await;
+    let has_controller = has_config_files && step.child(&caches.controllers, controller).await;
+    if has_controller {
+        step.child(&caches.restapis, restapi).await;
     }
-    for nodeset in nodesets {
-        step.child(&caches.nodesets, nodeset).await;
+    if has_controller && anchored.applied.failures.is_empty() {
+        for loginset in loginsets {
+            step.child(&caches.loginsets, loginset).await;
+        }
+        for nodeset in nodesets {
+            step.child(&caches.nodesets, nodeset).await;
+        }
     }
     let mut applied = step.applied;
     applied.failures.extend(anchored.applied.failures);
     applied.reverted.extend(anchored.applied.reverted);
     if applied.failures.is_empty() {
-        prune(context, writers.children, built, observed, &mut applied).await;
+        prune(caches, writers.children, built, observed, &mut applied).await;
     }
     applied
 }
 
-struct Step {
+struct Step<'a> {
     applied: Applied,
     writer: Writer,
+    cluster: &'a SlurmCluster,
 }
 
-impl Step {
-    fn with(writer: &Writer) -> Self {
+impl<'a> Step<'a> {
+    fn with(writer: &Writer, cluster: &'a SlurmCluster) -> Self {
         Self {
             applied: Applied::default(),
             writer: writer.clone(),
+            cluster,
         }
     }
 
-    /// Applies an object of one of the six kinds.
-    async fn child<K>(&mut self, cache: &Cache<K>, desired: &Desired<K>)
+    /// Applies an object of one of the six kinds. Returns whether that succeeded.
+    async fn child<K>(&mut self, cache: &Cache<K>, desired: &Desired<K>) -> bool
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + Debug + Serialize + DeserializeOwned,
     {
         let live = cache.get(&desired.key());
-        self.apply(Some(cache), desired, live.as_ref()).await;
+        self.apply(Some(cache), desired, live.as_ref()).await
     }
 
-    async fn apply<K>(&mut self, cache: Option<&Cache<K>>, desired: &Desired<K>, live: Option<&Arc<K>>)
+    async fn apply<K>(
+        &mut self,
+        cache: Option<&Cache<K>>,
+        desired: &Desired<K>,
+        live: Option<&Arc<K>>,
+    ) -> bool
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + Debug + Serialize + DeserializeOwned,
@@ -141,7 +159,16 @@ impl Step {
             .filter(|live| desired.is_applied_to(live.as_ref()))
             .map(|live| desired.edited_fields(live.as_ref()))
             .unwrap_or_default();
-        match apply_child(&self.writer, cache, desired, live).await {
+        let applied = match live.and_then(|live| observe::other_owner(live.as_ref(), self.cluster)) {
+            Some(owner) => Err(apply::Error::Owned {
+                kind: K::kind(&()).into_owned(),
+                object: desired.key(),
+                owner,
+            }),
+            None => apply_child(&self.writer, cache, desired, live).await,
+        };
+        let is_applied = applied.is_ok();
+        match applied {
             Ok(true) if !edited.is_empty() => self.applied.reverted.push(format!(
                 "put back {} of {} {}: the SlurmCluster sets it, so change it there",
                 edited.join(", "),
@@ -151,19 +178,13 @@ impl Step {
             Ok(_) => {}
             Err(error) => self.applied.failures.push(error),
         }
+        is_applied
     }
 }
 
 /// Deletes children that the spec no longer has. Their own controllers drain and wait.
-async fn prune(
-    context: &Context,
-    writer: &Writer,
-    built: &Built,
-    observed: &Observed,
-    applied: &mut Applied,
-) {
+async fn prune(caches: &Caches, writer: &Writer, built: &Built, observed: &Observed, applied: &mut Applied) {
     let cluster = observed.cluster.as_ref();
-    let caches = &context.caches;
     let names = |keys: Vec<Key>| keys.into_iter().map(|key| key.name).collect::<Vec<_>>();
     let nodesets = names(built.nodesets.iter().map(Desired::key).collect());
     let loginsets = names(built.loginsets.iter().map(Desired::key).collect());
@@ -180,13 +201,12 @@ async fn prune(
         remove_one(writer, live.dump.as_deref(), cluster, applied).await;
     }
     // The database serves slurmdbd until that is gone, or uses another. Its volume stays.
-    if built.database.is_none() && database_is_unused(context, cluster, &children::database_name(cluster)) {
+    if built.database.is_none() && database_is_unused(caches, cluster, &children::database_name(cluster)) {
         remove_one(writer, live.stateful_set.as_deref(), cluster, applied).await;
         remove_one(writer, live.service.as_deref(), cluster, applied).await;
     }
     let operated = children::operated_database_name(cluster);
-    if built.operated.is_none() && live.operated.is_some() && database_is_unused(context, cluster, &operated)
-    {
+    if built.operated.is_none() && live.operated.is_some() && database_is_unused(caches, cluster, &operated) {
         remove_one(writer, live.operated.as_deref(), cluster, applied).await;
     }
     if built.files.is_none() && caches_are_clear(observed) {
@@ -197,8 +217,7 @@ async fn prune(
     }
 }
 
-fn database_is_unused(context: &Context, cluster: &SlurmCluster, host: &str) -> bool {
-    let caches = &context.caches;
+fn database_is_unused(caches: &Caches, cluster: &SlurmCluster, host: &str) -> bool {
     children_of(&caches.accountings, cluster)
         .iter()
         .all(|accounting| {
@@ -211,14 +230,8 @@ fn database_is_unused(context: &Context, cluster: &SlurmCluster, host: &str) -> 
 
 /// Workers that still run may be restarted by the kubelet and then mount the files again.
 fn caches_are_clear(observed: &Observed) -> bool {
-    let is_settled = |status: &keelson_api::NodeSetStatus| {
-        status.updated_replicas.unwrap_or(0) >= status.replicas.unwrap_or(0)
-    };
-    observed
-        .live
-        .nodesets
-        .iter()
-        .all(|nodeset| nodeset.status.as_ref().is_none_or(is_settled))
+    let mut nodesets = observed.live.nodesets.iter();
+    nodesets.all(|nodeset| observe::is_settled(nodeset))
 }
 
 async fn remove_others<K>(
@@ -281,3 +294,6 @@ where
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

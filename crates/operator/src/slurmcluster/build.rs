@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::ConfigMap;
 use keelson_api::{
     Accounting, Controller, LoginSet, NodeSet, RestApi, SlurmCluster,
-    slurmcluster::children::{self, Around, Child},
+    slurmcluster::children::{self, Around, Child, Running},
+    well_known::file,
 };
 use keelson_runtime::apply::Desired;
 use kube::{Resource, ResourceExt};
@@ -15,7 +16,7 @@ use serde_json::json;
 use super::{
     database::{self, Database, operated},
     files,
-    observe::{Observed, is_child},
+    observe::{Observed, is_child, is_settled},
 };
 use crate::{
     children::{
@@ -47,9 +48,24 @@ pub fn build(observed: &Observed) -> Result<Built, Problem> {
     let around = Around {
         other_nodesets: Some(other_nodesets(observed)),
         file_hash: files::hash(cluster, &files),
+        running: running(observed),
     };
-    let children =
-        children::children(cluster, &around).map_err(|report| Problem::invalid(report.to_string()))?;
+    let compute = |around: &Around| {
+        children::children(cluster, around).map_err(|report| Problem::invalid(report.to_string()))
+    };
+    let nodesets: Vec<Desired<NodeSet>> = compute(&around)?
+        .nodesets
+        .iter()
+        .map(|child| desired(cluster, child))
+        .collect::<Result<_, _>>()?;
+    // Only other children depend on which workers are old.
+    let children = compute(&Around {
+        running: Running {
+            old_workers: old_workers(observed, &nodesets, &around.running.gres_conf),
+            ..around.running.clone()
+        },
+        ..around
+    })?;
     let config_files = (!children.config_files.is_empty()).then(|| {
         let name = children::config_files_name(cluster);
         config_map(cluster, &name, &children.config_files)
@@ -71,12 +87,44 @@ pub fn build(observed: &Observed) -> Result<Built, Problem> {
             .iter()
             .map(|child| desired(cluster, child))
             .collect::<Result<_, _>>()?,
-        nodesets: children
-            .nodesets
-            .iter()
-            .map(|child| desired(cluster, child))
-            .collect::<Result<_, _>>()?,
+        nodesets,
     })
+}
+
+/// What the cluster runs with, apart from its workers.
+fn running(observed: &Observed) -> Running {
+    let controller = observed.live.controller.as_deref();
+    let controller = controller.filter(|controller| is_child(*controller, &observed.cluster));
+    let files = observed.config_files.as_ref();
+    let gres_conf = files.and_then(|files| files.data.as_ref()?.get(file::GRES_CONF));
+    Running {
+        extra_conf: controller
+            .and_then(|controller| controller.spec.extra_conf.clone())
+            .unwrap_or_default(),
+        gres_conf: gres_conf.cloned().unwrap_or_default(),
+        old_workers: BTreeSet::new(),
+    }
+}
+
+/// Returns what the Slurm names of workers begin with that are to be removed or replaced, as far as their NodeSet says.
+fn old_workers(observed: &Observed, desired: &[Desired<NodeSet>], gres_conf: &str) -> BTreeSet<String> {
+    let cluster = observed.cluster.as_ref();
+    let is_old = |nodeset: &&NodeSet| {
+        let wanted = desired
+            .iter()
+            .find(|desired| desired.key().name == nodeset.name_any());
+        let is_applied = wanted.is_some_and(|wanted| wanted.is_applied_to(*nodeset));
+        nodeset.metadata.deletion_timestamp.is_some() || !is_applied || !is_settled(nodeset)
+    };
+    let nodesets = observed.live.nodesets.iter().map(AsRef::as_ref);
+    let nodesets = nodesets.filter(|nodeset| is_child(*nodeset, cluster));
+    let prefixes: BTreeSet<String> = nodesets.clone().map(NodeSet::node_prefix).collect();
+    let mut old: BTreeSet<String> = nodesets.filter(is_old).map(NodeSet::node_prefix).collect();
+    if !old.is_empty() {
+        // A NodeSet whose hostname was changed does not say how its old workers are named.
+        old.extend(children::detected_prefixes(gres_conf).filter(|prefix| !prefixes.contains(prefix)));
+    }
+    old
 }
 
 /// Returns the Slurm names of NodeSets that belong to the cluster, but not to this object.

@@ -43,6 +43,8 @@ pub fn contents(observed: &Observed) -> Result<BTreeMap<String, String>, Problem
             (None, None) => {}
         }
     }
+    children::check_size(files.values().map(String::as_str))
+        .map_err(|too_large| Problem::invalid(too_large.to_string()))?;
     Ok(files)
 }
 

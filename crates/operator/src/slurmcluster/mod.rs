@@ -19,7 +19,8 @@ use build::Built;
 use observe::{LiveDatabase, Observed};
 
 use crate::{
-    conditions, context::Context, error::Error, hold, pod_diagnosis, problem::Problem, teardown::Teardown,
+    conditions, context::Context, error::Error, hold, orphaning::is_orphaned, pod_diagnosis,
+    problem::Problem, teardown::Teardown,
 };
 
 pub const MANAGER: &str = "slurm-operator/slurmcluster";
@@ -28,7 +29,14 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     let Some(cluster) = context.caches.slurm_clusters.get(&key) else {
         return Ok(Requeue::OnChange);
     };
-    let teardown = Teardown::of(cluster.as_ref(), observe::children_left(&context, &cluster));
+    let controller = context.caches.controllers.get(&key);
+    let child = controller.as_ref().map(|controller| &controller.metadata);
+    let orphaned = is_orphaned(&context, cluster.as_ref(), child);
+    let teardown = Teardown::of(
+        cluster.as_ref(),
+        observe::children_left(&context, &cluster),
+        orphaned,
+    );
     let cache = &context.caches.slurm_clusters;
     let held = hold::hold_or_release(&context, &writer, cache, cluster.as_ref(), &teardown).await?;
     let Some(anchored) = held else {
@@ -37,7 +45,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
     if matches!(teardown, Teardown::Waiting(_)) {
         apply::delete_all(&context, &writer, &cluster).await?;
     }
-    if teardown == Teardown::Not && database::make_missing_password(&context, &writer, &cluster).await? {
+    if teardown == Teardown::Not && database::make_missing_passwords(&context, &writer, &cluster).await? {
         // The watch reports the new Secret and triggers another reconcile.
         return Ok(Requeue::OnChange);
     }
@@ -49,7 +57,7 @@ pub async fn reconcile(context: Arc<Context>, writer: Writer, key: Key) -> Resul
                 children: &writer,
                 anchored: &anchored,
             };
-            apply::apply(&context, &writers, built, &observed).await
+            apply::apply(&context.caches, &writers, built, &observed).await
         }
         _ => Applied::default(),
     };

@@ -143,6 +143,24 @@ pub fn is_child<K: ResourceExt>(object: &K, cluster: &SlurmCluster) -> bool {
     is_controlled_by(object.meta(), &cluster.metadata)
 }
 
+/// Returns the controlling owner of an object if it is another one. An earlier SlurmCluster of this name is gone.
+pub fn other_owner<K: ResourceExt>(object: &K, cluster: &SlurmCluster) -> Option<Box<str>> {
+    let mut owners = object.owner_references().iter();
+    let owner = owners.find(|owner| owner.controller == Some(true))?;
+    let is_predecessor =
+        owner.kind == SlurmCluster::kind(&()) && Some(&owner.name) == cluster.metadata.name.as_ref();
+    let is_other = !is_predecessor && Some(&owner.uid) != cluster.metadata.uid.as_ref();
+    is_other.then(|| format!("{} {}", owner.kind, owner.name).into())
+}
+
+/// Reports whether all workers of a NodeSet have its present template.
+pub fn is_settled(nodeset: &NodeSet) -> bool {
+    nodeset.status.as_ref().is_none_or(|status| {
+        status.observed_generation >= nodeset.metadata.generation
+            && status.updated_replicas.unwrap_or(0) >= status.replicas.unwrap_or(0)
+    })
+}
+
 /// Returns the children of one kind.
 pub fn children_of<K>(cache: &Cache<K>, cluster: &SlurmCluster) -> Vec<Arc<K>>
 where

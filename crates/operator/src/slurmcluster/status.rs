@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use keelson_api::{
-    NodeSet, SlurmClusterStatus,
+    NodeSet, SlurmCluster, SlurmClusterStatus,
     slurmcluster::{ComponentStatus, NodeCounts, PartitionStatus, Phase, children},
     status::{Condition, Endpoint},
     well_known::{condition, reason},
@@ -13,7 +13,7 @@ use super::{
     apply::Applied,
     build::Built,
     database,
-    observe::{Live, Observed},
+    observe::{Live, Observed, is_child},
 };
 use crate::{
     conditions::{self, Finding},
@@ -66,6 +66,33 @@ impl Row {
             message,
             progressing: detail(condition::PROGRESSING),
             degraded: detail(condition::DEGRADED),
+        }
+    }
+
+    /// The row of a child, which is `wanted` unless the spec no longer has it.
+    fn of_child<K: Resource<DynamicType = ()>>(
+        object: &K,
+        conditions: &[Condition],
+        cluster: &SlurmCluster,
+        wanted: bool,
+    ) -> Self {
+        let row = Self::of(object, conditions);
+        let deleted = object.meta().deletion_timestamp.is_some() && wanted && is_child(object, cluster);
+        if !deleted || cluster.metadata.deletion_timestamp.is_some() {
+            return row;
+        }
+        let waiting = finding(conditions, condition::TERMINATING, object.meta().generation);
+        let waiting = waiting.filter(|(status, ..)| status == "True");
+        let waiting = waiting.map_or_else(String::new, |(_, _, message)| format!(" ({message})"));
+        let message = format!(
+            "it is being deleted and will be created again once it is gone; until then, changes are not applied to \
+             it{waiting}"
+        );
+        Self {
+            reason: reason::BEING_DELETED.to_owned(),
+            message: message.clone(),
+            degraded: Some((reason::BEING_DELETED.to_owned(), message)),
+            ..row
         }
     }
 
@@ -145,57 +172,69 @@ fn rows(observed: &Observed, live: &Live, now: Timestamp) -> Vec<Row> {
     }
     if cluster.operated_database().is_some() {
         rows.push(match &live.database.operated {
-            Some(object) => Row::of(object.as_ref(), &object.status.conditions),
+            Some(object) => Row::of_child(object.as_ref(), &object.status.conditions, cluster, true),
             None => Row::missing("MariaDB", children::operated_database_name(cluster)),
         });
     }
     if cluster.spec.accounting.as_ref().is_some_and(|part| part.enabled) {
         rows.push(match &live.accounting {
-            Some(object) => Row::of(
+            Some(object) => Row::of_child(
                 object.as_ref(),
                 &object.status.clone().unwrap_or_default().conditions,
+                cluster,
+                true,
             ),
             None => Row::missing("Accounting", name.clone()),
         });
     }
     rows.push(match &live.controller {
-        Some(object) => Row::of(
+        Some(object) => Row::of_child(
             object.as_ref(),
             &object.status.clone().unwrap_or_default().conditions,
+            cluster,
+            true,
         ),
         None => Row::missing("Controller", name.clone()),
     });
     rows.push(match &live.restapi {
-        Some(object) => Row::of(
+        Some(object) => Row::of_child(
             object.as_ref(),
             &object.status.clone().unwrap_or_default().conditions,
+            cluster,
+            true,
         ),
         None => Row::missing("RestApi", name.clone()),
     });
     let mut nodesets = live.nodesets.clone();
     nodesets.sort_by_key(|nodeset| nodeset.name_any());
+    let names = cluster.spec.node_sets.keys();
+    let wanted: Vec<String> = names.map(|key| format!("{name}-worker-{key}")).collect();
     rows.extend(nodesets.iter().map(|nodeset| {
-        Row::of(
+        Row::of_child(
             nodeset.as_ref(),
             &nodeset.status.clone().unwrap_or_default().conditions,
+            cluster,
+            wanted.contains(&nodeset.name_any()),
         )
     }));
-    for key in cluster.spec.node_sets.keys() {
-        let name = format!("{name}-worker-{key}");
+    for name in wanted {
         if !nodesets.iter().any(|nodeset| nodeset.name_any() == name) {
             rows.push(Row::missing("NodeSet", name));
         }
     }
     let mut loginsets = live.loginsets.clone();
     loginsets.sort_by_key(|loginset| loginset.name_any());
+    let names = cluster.spec.login.keys();
+    let wanted: Vec<String> = names.map(|key| format!("{name}-login-{key}")).collect();
     rows.extend(loginsets.iter().map(|loginset| {
-        Row::of(
+        Row::of_child(
             loginset.as_ref(),
             &loginset.status.clone().unwrap_or_default().conditions,
+            cluster,
+            wanted.contains(&loginset.name_any()),
         )
     }));
-    for key in cluster.spec.login.keys() {
-        let name = format!("{name}-login-{key}");
+    for name in wanted {
         if !loginsets.iter().any(|loginset| loginset.name_any() == name) {
             rows.push(Row::missing("LoginSet", name));
         }
@@ -338,7 +377,7 @@ fn partitions(observed: &Observed, live: &Live) -> Vec<PartitionStatus> {
             let members = live
                 .nodesets
                 .iter()
-                .filter(|nodeset| children::contains(&part, &nodeset.slurm_name()));
+                .filter(|nodeset| children::contains(&observed.cluster, &part, &nodeset.slurm_name()));
             PartitionStatus {
                 name,
                 nodes: sum(members.map(AsRef::as_ref)),

@@ -4,10 +4,14 @@ use jiff::Timestamp;
 use keelson_api::{
     Controller, NodeSet, SlurmCluster,
     slurmcluster::Phase,
-    well_known::{condition, reason},
+    well_known::{annotation, condition, reason},
 };
-use keelson_runtime::optional_kind::Installed;
+use keelson_runtime::{
+    apply::{self, Desired},
+    optional_kind::Installed,
+};
 use pretty_assertions::assert_eq;
+use rstest::rstest;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -176,6 +180,23 @@ fn a_missing_config_map_is_named_with_the_key_it_needs() {
 }
 
 #[test]
+fn files_from_config_maps_count_towards_the_size_of_their_copy() {
+    let spec = json!({ "files": { "/etc/a": { "content": "a".repeat(600_000) },
+        "/etc/b": { "configMapKeyRef": { "name": "motd", "key": "text" } } } });
+    let mut observed = observed(cluster(&spec));
+    let motd = json!({ "metadata": { "name": "motd" }, "data": { "text": "b".repeat(600_000) } });
+    let motd = Arc::new(serde_json::from_value(motd).unwrap());
+    observed.file_sources.insert("motd".into(), motd);
+    let problem = build::build(&observed).unwrap_err();
+    assert_eq!(problem.reason, reason::INVALID_SPEC);
+    assert_eq!(
+        problem.message,
+        "spec.files: are 1200000 bytes in total, and one ConfigMap holds at most 1048576; put large files into the images or \
+         on a volume of spec.storage"
+    );
+}
+
+#[test]
 fn a_field_of_the_wrong_type_is_named_as_the_user_wrote_it() {
     let problem = built(&json!({ "nodeSets": { "cpu": { "replicas": "two" } } })).unwrap_err();
     assert!(
@@ -281,6 +302,177 @@ fn a_component_that_gets_sick_is_named_with_its_own_words() {
             "Controller slurm: slurmctld refused it; for details: kubectl describe controller slurm"
         ]
     );
+}
+
+/// Returns what the SlurmCluster says about a Controller and a NodeSet `cpu` that someone deleted.
+fn with_deleted_children(spec: &Value, of_cluster: &Value, owner: &str) -> keelson_api::SlurmClusterStatus {
+    let mut cluster = cluster(spec).as_ref().clone();
+    let deletion = serde_json::from_value(of_cluster.clone()).unwrap();
+    cluster.metadata.deletion_timestamp = deletion;
+    let mut conditions = ready("");
+    let waiting = json!({ "type": "Terminating", "status": "True", "reason": "InUse", "message": "waiting for NodeSet a",
+                          "observedGeneration": 1, "lastTransitionTime": "2026-11-19T00:00:00Z" });
+    conditions.as_array_mut().unwrap().push(waiting);
+    let deleted = |value: Value| {
+        let mut object = value;
+        object["metadata"]["deletionTimestamp"] = json!("2026-11-19T00:00:00Z");
+        object["metadata"]["ownerReferences"] = json!([{ "apiVersion": "keelson.dev/v1alpha1", "kind": "SlurmCluster",
+            "name": "slurm", "uid": owner, "controller": true }]);
+        object
+    };
+    let status = json!({ "conditions": conditions });
+    let controller: Arc<Controller> = object(
+        "slinky.slurm.net/v1beta1",
+        "Controller",
+        "slurm",
+        &json!({}),
+        &status,
+    );
+    let controller = deleted(serde_json::to_value(controller.as_ref()).unwrap());
+    let status = json!({ "conditions": ready("") });
+    let nodeset =
+        deleted(serde_json::to_value(nodeset("slurm-worker-cpu", "cpu-", &status).as_ref()).unwrap());
+    let restapi = object(
+        "slinky.slurm.net/v1beta1",
+        "RestApi",
+        "slurm",
+        &json!({ "controllerRef": { "name": "slurm" } }),
+        &status,
+    );
+    let live = Live {
+        controller: Some(Arc::new(serde_json::from_value(controller).unwrap())),
+        restapi: Some(restapi),
+        nodesets: vec![Arc::new(serde_json::from_value(nodeset).unwrap())],
+        ..Live::default()
+    };
+    computed(&observed(Arc::new(cluster)), &live)
+}
+
+#[test]
+fn a_child_that_someone_deletes_is_degraded() {
+    let spec = json!({ "nodeSets": { "cpu": {} } });
+    let status = with_deleted_children(&spec, &Value::Null, "uid-slurm");
+    assert_eq!(
+        shown(&status.conditions, condition::DEGRADED),
+        [
+            "True",
+            reason::COMPONENT_DEGRADED,
+            "Controller slurm: it is being deleted and will be created again once it is gone; until then, changes are not \
+             applied to it (waiting for NodeSet a); for details: kubectl describe controller slurm"
+        ]
+    );
+    assert_eq!(shown(&status.conditions, condition::READY)[0], "True");
+    let rows = |status: &keelson_api::SlurmClusterStatus| -> Vec<(bool, Option<String>)> {
+        let rows = status.components.iter();
+        rows.map(|row| (row.ready, row.reason.clone())).collect()
+    };
+    let deleted = (true, Some(reason::BEING_DELETED.to_owned()));
+    let well = (true, Some(reason::AS_SPECIFIED.to_owned()));
+    assert_eq!(rows(&status), [deleted.clone(), well.clone(), deleted.clone()]);
+
+    let without_workers = with_deleted_children(&json!({}), &Value::Null, "uid-slurm");
+    assert_eq!(rows(&without_workers), [deleted, well.clone(), well.clone()]);
+    let of_the_users_own = with_deleted_children(&spec, &Value::Null, "another");
+    assert_eq!(rows(&of_the_users_own)[2], well);
+    let with_the_cluster = with_deleted_children(&spec, &json!("2026-11-19T00:00:00Z"), "uid-slurm");
+    assert_eq!(rows(&with_the_cluster), [well.clone(), well.clone(), well]);
+}
+
+/// Returns what a SlurmCluster consists of whose workers `gpu` lost their GPUs, while their NodeSet is in this state.
+fn without_gpus(spec: &Value, nodeset: impl FnOnce(&Built) -> Option<Value>) -> Built {
+    let gpu = json!({ "resource": "nvidia.com/gpu", "count": 8 });
+    let before = built(&json!({ "nodeSets": { "cpu": {}, "gpu": { "gpu": gpu } } })).unwrap();
+    let mut observed = observed(cluster(spec));
+    let stored = |value: &Value| {
+        let mut object = value.clone();
+        object["metadata"]["uid"] = json!("uid");
+        object
+    };
+    let config_files = stored(&before.config_files.as_ref().unwrap().value);
+    observed.config_files = Some(Arc::new(serde_json::from_value(config_files).unwrap()));
+    let controller = stored(&before.controller.value);
+    observed.live.controller = Some(Arc::new(serde_json::from_value(controller).unwrap()));
+    let nodesets = nodeset(&before).into_iter();
+    observed.live.nodesets = nodesets
+        .map(|nodeset| Arc::new(serde_json::from_value(nodeset).unwrap()))
+        .collect();
+    build::build(&observed).unwrap()
+}
+
+fn gres_conf(built: &Built) -> Option<&str> {
+    built.config_files.as_ref()?.value["data"]["gres.conf"].as_str()
+}
+
+/// Returns the NodeSet `gpu` as the API server has it after this was applied.
+fn stored_gpu_nodeset(built: &Built, status: &Value) -> Value {
+    let name = |nodeset: &&Desired<NodeSet>| nodeset.key().name == "slurm-worker-gpu";
+    let desired = built.nodesets.iter().find(name).unwrap();
+    let mut stored = desired.value.clone();
+    stored["metadata"]["annotations"][annotation::APPLIED_HASH] = json!(apply::hash(&desired.value));
+    stored["metadata"]["generation"] = json!(2);
+    stored["status"] = status.clone();
+    stored
+}
+
+#[rstest]
+#[case::observed(2, 2, false)]
+#[case::some_are_old(2, 1, true)]
+#[case::nobody_looked_at_it_yet(1, 2, true)]
+fn removed_gpus_stay_until_the_workers_are_replaced(
+    #[case] observed_generation: i64,
+    #[case] updated: i32,
+    #[case] stays: bool,
+) {
+    let spec = json!({ "nodeSets": { "cpu": {}, "gpu": {} } });
+    let status =
+        json!({ "observedGeneration": observed_generation, "replicas": 2, "updatedReplicas": updated });
+    let after = built(&spec).unwrap();
+    let with_gpus = without_gpus(&spec, |before| Some(stored_gpu_nodeset(before, &status)));
+    assert!(gres_conf(&with_gpus).is_some(), "its template still has GPUs");
+    let applied = without_gpus(&spec, |_| Some(stored_gpu_nodeset(&after, &status)));
+    assert_eq!(gres_conf(&applied).is_some(), stays);
+}
+
+#[test]
+fn removed_gpu_workers_stay_in_gres_conf_until_they_are_gone() {
+    let spec = json!({ "nodeSets": { "cpu": {} } });
+    let status = json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2 });
+    let draining = without_gpus(&spec, |before| {
+        let mut nodeset = stored_gpu_nodeset(before, &status);
+        nodeset["metadata"]["deletionTimestamp"] = json!("2026-11-19T00:00:00Z");
+        Some(nodeset)
+    });
+    assert_eq!(
+        gres_conf(&draining),
+        Some("NodeName=gpu-[0-65535] AutoDetect=nvidia\n")
+    );
+    let gone = without_gpus(&spec, |_| None);
+    assert_eq!(gres_conf(&gone), None);
+    let conf = gone.controller.value["spec"]["extraConf"].as_str().unwrap();
+    assert!(
+        conf.contains("GresTypes=gpu\nAccountingStorageTRES=gres/gpu\n"),
+        "{conf}"
+    );
+}
+
+#[test]
+fn renamed_gpu_workers_keep_their_line_until_they_are_replaced() {
+    let gpu = json!({ "resource": "nvidia.com/gpu", "count": 8 });
+    let spec = json!({ "nodeSets": { "cpu": {}, "gpu": {
+        "gpu": gpu, "template": { "spec": { "hostname": "dgx-" } } } } });
+    let names = |status: Value| {
+        let after = built(&spec).unwrap();
+        let built = without_gpus(&spec, |_| Some(stored_gpu_nodeset(&after, &status)));
+        let lines = gres_conf(&built).unwrap().lines().map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let (old, new) = (
+        "NodeName=gpu-[0-65535] AutoDetect=nvidia",
+        "NodeName=dgx-[0-65535] AutoDetect=nvidia",
+    );
+    let of = |updated: i32| json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": updated });
+    assert_eq!(names(of(1)), [new, old]);
+    assert_eq!(names(of(2)), [new]);
 }
 
 #[test]

@@ -74,6 +74,21 @@ fn connects_elsewhere(part: &AccountingPart) -> bool {
         .any(|name| part.fields.has(name))
 }
 
+/// The field that says where the database is, unless the user wrote `storageConfig`.
+pub(super) fn field(part: &AccountingPart) -> Path {
+    let name = match &part.database {
+        Some(Database {
+            external: Some(_), ..
+        }) => "external",
+        Some(Database {
+            mariadb_operator: Some(_),
+            ..
+        }) => "mariadbOperator",
+        _ => "embedded",
+    };
+    Path::spec().field("accounting").field("database").field(name)
+}
+
 /// `storageConfig` of the Accounting, unless the user wrote it.
 pub(super) fn storage_config(
     cluster: &SlurmCluster,

@@ -8,22 +8,26 @@ mod gpu;
 mod partitions;
 mod parts;
 mod pods;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 
 use kube_core::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{SlurmCluster, SlurmClusterSpec};
+use crate::overrides::{PodTemplate, RawObject};
 use crate::validate::{Path, Report};
 use crate::well_known::{annotation, file};
-use crate::{Accounting, Controller, LoginSet, NodeSet, RestApi};
+use crate::{Accounting, Controller, LoginSet, NodeSet, NodeSetSpec, RestApi};
 
 pub use database::{DATABASE_VOLUME, MARIADB_IMAGE, PASSWORD, USER};
+pub use gpu::detected_prefixes;
 pub use partitions::{contains, partitions};
-pub use pods::{content_of, image_of, pull_secrets};
+pub use pods::{image_of, pull_secrets};
+pub use shared::{check_size, content_of, file_field};
 
 /// A child: the spec to apply, and the field of the SlurmCluster that it comes from.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +40,8 @@ pub struct Child<K> {
     pub spec: Value,
     /// The field that it comes from, such as `spec.nodeSets.gpu`.
     pub field: Path,
+    /// Fields of the child that the user wrote elsewhere: where they are in the child, and in the SlurmCluster.
+    origins: Vec<(Path, Path)>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -46,8 +52,18 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> Child<K> {
             annotations: BTreeMap::new(),
             spec,
             field,
+            origins: Vec::new(),
             kind: PhantomData,
         }
+    }
+
+    /// Where the user wrote this field of the child.
+    pub fn origin(&self, path: &Path) -> Path {
+        let mut elsewhere = self.origins.iter();
+        elsewhere
+            .find_map(|(here, there)| path.moved(here, there))
+            .or_else(|| path.moved(&Path::spec(), &self.field))
+            .unwrap_or_else(|| self.field.clone())
     }
 
     /// The child as an object in this namespace. Fails if a field has a wrong type.
@@ -86,19 +102,34 @@ pub struct Around {
     pub other_nodesets: Option<BTreeSet<String>>,
     /// Contents of `files` that roll out, by path. Those from ConfigMaps are known to the operator only.
     pub file_hash: Option<String>,
+    /// What the cluster runs with, for what must not change under running jobs. Known to the operator only.
+    pub running: Running,
+}
+
+/// What the cluster runs with.
+#[derive(Debug, Clone, Default)]
+pub struct Running {
+    /// `extraConf` of the Controller.
+    pub extra_conf: String,
+    /// The generated gres.conf.
+    pub gres_conf: String,
+    /// What the Slurm names of workers that are to be removed or replaced begin with.
+    pub old_workers: BTreeSet<String>,
 }
 
 /// Computes the children, or reports why there are none.
 pub fn children(cluster: &SlurmCluster, around: &Around) -> Result<Children, Report> {
     let mut report = Report::default();
     check_names(cluster, &mut report);
+    pods::Pods::of(cluster).check_images(&mut report);
+    shared::check(cluster, &mut report);
     let children = Children {
         controller: parts::controller(cluster, around, &mut report),
         accounting: parts::accounting(cluster, &mut report),
         restapi: parts::restapi(cluster),
         loginsets: parts::loginsets(cluster, around, &mut report),
         nodesets: parts::nodesets(cluster, around, &mut report),
-        config_files: config_files(&cluster.spec),
+        config_files: config_files(cluster, around),
     };
     if report.is_valid() {
         Ok(children)
@@ -135,12 +166,12 @@ fn check_names(cluster: &SlurmCluster, report: &mut Report) {
     }
 }
 
-fn config_files(spec: &SlurmClusterSpec) -> BTreeMap<String, String> {
+fn config_files(cluster: &SlurmCluster, around: &Around) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
-    if !spec.confine_jobs {
+    if !cluster.spec.confine_jobs {
         files.insert(file::CGROUP_CONF.to_owned(), "CgroupPlugin=disabled\n".to_owned());
     }
-    files.extend(gpu::gres_conf(spec));
+    files.extend(gpu::gres_conf(cluster, &around.running).map(|text| (file::GRES_CONF.to_owned(), text)));
     files
 }
 
@@ -152,6 +183,31 @@ fn generated_keys(keys: &[&str]) -> BTreeMap<String, String> {
         keys => keys.join(","),
     };
     BTreeMap::from([(annotation::GENERATE.to_owned(), value)])
+}
+
+/// Name of the NodeSet with the workers of this name in `nodeSets`.
+pub fn nodeset_name(cluster: &SlurmCluster, workers: &str) -> String {
+    format!("{}{workers}", nodeset_prefix(cluster))
+}
+
+/// The NodeSet with the workers of this name in `nodeSets`, with the fields that Slurm's names derive from.
+fn named_nodeset(cluster: &SlurmCluster, workers: &str) -> NodeSet {
+    let mut nodeset = NodeSet::new(&nodeset_name(cluster, workers), NodeSetSpec::default());
+    let hostname = Map::from_iter([("hostname".to_owned(), parts::hostname(cluster, workers))]);
+    nodeset.spec.template = Some(PodTemplate {
+        metadata: None,
+        spec: Some(RawObject(hostname)),
+    });
+    nodeset
+}
+
+/// The name in `nodeSets` that a NodeSet of this cluster has or had.
+pub fn workers_of<'a>(cluster: &SlurmCluster, nodeset: &'a str) -> Option<&'a str> {
+    nodeset.strip_prefix(&nodeset_prefix(cluster))
+}
+
+fn nodeset_prefix(cluster: &SlurmCluster) -> String {
+    format!("{}-worker-", cluster.name_any())
 }
 
 /// Name of the ConfigMap with [`Children::config_files`].

@@ -1,8 +1,11 @@
 //! Lines of slurm.conf for partitions.
 
-use kube_core::ResourceExt;
+use std::collections::BTreeMap;
 
-use super::Around;
+use kube_core::ResourceExt;
+use slurm_conf::value::{ValueError, encode_partition_name};
+
+use super::{Around, named_nodeset};
 use crate::slurmcluster::{PartitionPart, SlurmCluster};
 use crate::validate::{Path, Report};
 
@@ -30,11 +33,20 @@ pub fn partitions(cluster: &SlurmCluster) -> Vec<(String, PartitionPart)> {
 }
 
 /// Whether a partition contains this NodeSet, by its name in Slurm.
-pub fn contains(partition: &PartitionPart, nodeset: &str) -> bool {
+pub fn contains(cluster: &SlurmCluster, partition: &PartitionPart, nodeset: &str) -> bool {
     partition
         .node_sets
         .iter()
-        .any(|name| name.eq_ignore_ascii_case(ALL) || name == nodeset)
+        .any(|member| member.eq_ignore_ascii_case(ALL) || slurm_name(cluster, member) == nodeset)
+}
+
+/// The name in Slurm of a member of a partition.
+fn slurm_name(cluster: &SlurmCluster, member: &str) -> String {
+    if cluster.spec.node_sets.contains_key(member) {
+        named_nodeset(cluster, member).slurm_name()
+    } else {
+        member.to_owned()
+    }
 }
 
 pub(super) fn lines(cluster: &SlurmCluster, around: &Around, report: &mut Report) -> Vec<String> {
@@ -57,7 +69,8 @@ pub(super) fn lines(cluster: &SlurmCluster, around: &Around, report: &mut Report
         .map(|(name, part)| {
             let path = all.field(name);
             check(cluster, around, &path, name, part, report);
-            let mut members = part.node_sets.clone();
+            let members = part.node_sets.iter();
+            let mut members: Vec<String> = members.map(|member| slurm_name(cluster, member)).collect();
             members.sort();
             members.dedup();
             let mut words = vec![
@@ -88,6 +101,8 @@ fn check(
             format!("{name:?} is not a valid partition name"),
             "use letters, digits, '-', '_' and '.'",
         );
+    } else if let Err(reserved @ ValueError::Reserved(..)) = encode_partition_name(name) {
+        report.refuse(path, reserved.to_string(), "use another name");
     }
     if part.node_sets.is_empty() {
         report.refuse(
@@ -96,9 +111,16 @@ fn check(
             "list names in nodeSets, or ALL",
         );
     }
+    let own: BTreeMap<String, &String> = cluster
+        .spec
+        .node_sets
+        .keys()
+        .map(|set| (slurm_name(cluster, set), set))
+        .collect();
     for (index, member) in part.node_sets.iter().enumerate() {
         let known = member.eq_ignore_ascii_case(ALL)
             || cluster.spec.node_sets.contains_key(member)
+            || own.contains_key(member)
             || around
                 .other_nodesets
                 .as_ref()
@@ -114,12 +136,14 @@ fn check(
             );
         }
     }
-    let own = cluster.spec.node_sets.get(name);
-    let own = own.and_then(|set| set.fields.values.get("partition")?.get("enabled")?.as_bool());
-    if own == Some(true) {
+    let has_partition = |set: &&&String| {
+        let fields = cluster.spec.node_sets.get(**set).map(|set| &set.fields.values);
+        fields.and_then(|fields| fields.get("partition")?.get("enabled")?.as_bool()) == Some(true)
+    };
+    if let Some(set) = own.get(name).filter(has_partition) {
         report.refuse(
             path,
-            format!("spec.nodeSets.{name}.partition creates a partition with this name too"),
+            format!("spec.nodeSets.{set}.partition creates a partition with this name too"),
             "remove one of them",
         );
     }

@@ -8,7 +8,10 @@ use slurm_conf::catalogue::File;
 use slurm_conf::syntax;
 
 use super::pods::{Pods, capabilities_of_login, unprivileged_slurmd};
-use super::{Around, Child, config_files, config_files_name, database, generated_keys, gpu, partitions};
+use super::{
+    Around, Child, config_files, config_files_name, database, generated_keys, gpu, nodeset_name, partitions,
+    shared,
+};
 use crate::slurmcluster::SlurmCluster;
 use crate::slurmcluster::fields::CONTROLLER_REF;
 use crate::validate::{Path, Report};
@@ -85,6 +88,9 @@ pub(super) fn controller(cluster: &SlurmCluster, around: &Around, report: &mut R
     if let Some(template) = pods.template() {
         put(&mut defaults, &["template"], template);
     }
+    if let Some(auth) = spec.auth {
+        put(&mut defaults, &["auth"], json!(auth));
+    }
     let mut generated = Vec::new();
     let (slurm_key, jwt_key) = own_keys(&name);
     let keys = [
@@ -136,7 +142,7 @@ pub(super) fn controller(cluster: &SlurmCluster, around: &Around, report: &mut R
         let text = all.join("\n");
         put(&mut merged, &["extraConf"], json!(text));
     }
-    if !config_files(spec).is_empty() {
+    if !config_files(cluster, around).is_empty() {
         append(
             &mut merged,
             &["configFileRefs"],
@@ -145,6 +151,10 @@ pub(super) fn controller(cluster: &SlurmCluster, around: &Around, report: &mut R
     }
     let mut child = Child::new(name, field, merged);
     child.annotations = generated_keys(&generated);
+    if fields.is_none_or(|fields| !fields.contains_key("auth")) {
+        let auth = Path::spec().field("auth");
+        child.origins.push((auth.clone(), auth));
+    }
     child
 }
 
@@ -167,7 +177,12 @@ fn conf_lines(cluster: &SlurmCluster, around: &Around, report: &mut Report) -> V
             }
         }
     }
-    lines.extend(gpu::conf_lines(&cluster.spec, &set_by_user, report));
+    lines.extend(gpu::conf_lines(
+        &cluster.spec,
+        &around.running,
+        &set_by_user,
+        report,
+    ));
     lines.extend(partitions::lines(cluster, around, report));
     lines
 }
@@ -187,30 +202,50 @@ pub(super) fn accounting(cluster: &SlurmCluster, report: &mut Report) -> Option<
     if let Some(template) = pods.template() {
         put(&mut defaults, &["template"], template);
     }
-    // slurmdbd shares the keys with slurmctld.
-    let of_controller = |names: &[&str], ours: Value| {
-        let fields = cluster.spec.controller.as_ref();
-        let set = names
-            .iter()
-            .find_map(|name| fields.and_then(|fields| fields.values.get(*name)));
-        set.cloned().unwrap_or(ours)
-    };
+    // slurmdbd authenticates as slurmctld does, with the same keys.
+    let of_controller = cluster.spec.controller.as_ref().map(|fields| &fields.values);
+    let auth = cluster.spec.auth.map(|auth| json!(auth));
     let (slurm_key, jwt_key) = own_keys(&name);
-    let slurm_key = of_controller(&["slurmKeyRef"], slurm_key);
-    let jwt_key = of_controller(&["jwtKeyRef", "jwtHs256KeyRef"], jwt_key);
-    for (reference, names, inherited) in [
-        ("slurmKeyRef", vec!["slurmKeyRef"], slurm_key),
-        ("jwtKeyRef", vec!["jwtKeyRef", "jwtHs256KeyRef"], jwt_key),
+    let controller = Path::spec().field("controller");
+    let mut origins = Vec::new();
+    for (field, names, ours, origin) in [
+        ("auth", vec!["auth"], auth, Path::spec().field("auth")),
+        (
+            "slurmKeyRef",
+            vec!["slurmKeyRef"],
+            Some(slurm_key),
+            controller.field("slurmKeyRef"),
+        ),
+        (
+            "jwtKeyRef",
+            vec!["jwtKeyRef", "jwtHs256KeyRef"],
+            Some(jwt_key),
+            controller.field("jwtKeyRef"),
+        ),
     ] {
-        if let Some(inherited) = key(Some(&part.fields.values), &names, &inherited) {
-            put(&mut defaults, &[reference], inherited);
+        if names.iter().any(|name| part.fields.has(name)) {
+            continue;
         }
+        let inherited = names
+            .iter()
+            .find_map(|name| Some((controller.field(name), of_controller?.get(*name)?.clone())));
+        let (origin, value) = match inherited {
+            Some((origin, value)) => (origin, Some(value)),
+            None => (origin, ours),
+        };
+        if let Some(value) = value {
+            put(&mut defaults, &[field], value);
+        }
+        origins.push((Path::spec().field(field), origin));
     }
     if let Some(storage) = database::storage_config(cluster, part, report) {
         put(&mut defaults, &["storageConfig"], storage);
+        origins.push((Path::spec().field("storageConfig"), database::field(part)));
     }
     let spec = over(defaults, written(&part.fields.values));
-    Some(Child::new(name, Path::spec().field("accounting"), spec))
+    let mut child = Child::new(name, Path::spec().field("accounting"), spec);
+    child.origins = origins;
+    Some(child)
 }
 
 pub(super) fn restapi(cluster: &SlurmCluster) -> Child<RestApi> {
@@ -258,7 +293,7 @@ pub(super) fn loginsets(
             put(&mut defaults, &["sssd"], json!({ "enabled": false }));
         }
         let mut spec = over(defaults, written(&fields.values));
-        pods.share(&mut spec, "login", around, &field, report);
+        shared::mount(cluster, &mut spec, "login", around, &field, report);
         children.push(Child::new(
             format!("{}-login-{key}", cluster.name_any()),
             field,
@@ -266,6 +301,15 @@ pub(super) fn loginsets(
         ));
     }
     children
+}
+
+/// The host name of these workers, from which Slurm's names of the nodes, the feature and the partition derive.
+pub(super) fn hostname(cluster: &SlurmCluster, key: &str) -> Value {
+    let fields = cluster.spec.node_sets.get(key).map(|part| &part.fields.values);
+    let defaults = json!({ "template": { "spec": { "hostname": format!("{key}-") } } });
+    let spec = over(defaults, written(fields.unwrap_or(&Map::new())));
+    let hostname = spec.pointer("/template/spec/hostname");
+    hostname.cloned().unwrap_or_default()
 }
 
 pub(super) fn nodesets(cluster: &SlurmCluster, around: &Around, report: &mut Report) -> Vec<Child<NodeSet>> {
@@ -279,8 +323,7 @@ pub(super) fn nodesets(cluster: &SlurmCluster, around: &Around, report: &mut Rep
             "slurmd": pods.container("slurmd"),
             "logfile": pods.container("login"),
             "template": { "spec": {
-                // Slurm's names of the nodes, the feature and the partition derive from it.
-                "hostname": format!("{key}-"),
+                "hostname": hostname(cluster, key),
                 "topologySpreadConstraints": [{
                     "maxSkew": 1,
                     "topologyKey": "kubernetes.io/hostname",
@@ -307,12 +350,14 @@ pub(super) fn nodesets(cluster: &SlurmCluster, around: &Around, report: &mut Rep
         if let Some(gpu) = &part.gpu {
             gpu::add(&mut spec, gpu, &field, report);
         }
-        pods.share(&mut spec, "slurmd", around, &field, report);
-        children.push(Child::new(
-            format!("{}-worker-{key}", cluster.name_any()),
-            field,
-            spec,
-        ));
+        shared::mount(cluster, &mut spec, "slurmd", around, &field, report);
+        let mut child = Child::new(nodeset_name(cluster, key), field.clone(), spec);
+        let template = fields.values.get("template");
+        if template.is_none_or(|template| template.pointer("/spec/hostname").is_none()) {
+            let hostname = Path::spec().field("template").field("spec").field("hostname");
+            child.origins.push((hostname, field));
+        }
+        children.push(child);
     }
     children
 }

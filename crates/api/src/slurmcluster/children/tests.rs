@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 
 #[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
-fn cluster(spec: Value) -> SlurmCluster {
+pub(super) fn cluster(spec: Value) -> SlurmCluster {
     serde_json::from_value(json!({
         "apiVersion": "keelson.dev/v1alpha1", "kind": "SlurmCluster",
         "metadata": { "name": "slurm", "namespace": "hpc" }, "spec": spec,
@@ -13,7 +13,7 @@ fn cluster(spec: Value) -> SlurmCluster {
     .unwrap()
 }
 
-fn built(spec: Value) -> Children {
+pub(super) fn built(spec: Value) -> Children {
     children(&cluster(spec), &Around::default()).unwrap_or_else(|report| panic!("{report}"))
 }
 
@@ -201,6 +201,31 @@ fn partitions_become_lines_after_the_users() {
     assert_eq!(none.controller.spec.get("extraConf"), None);
 }
 
+#[rstest]
+#[case::by_hostname(json!({ "template": { "spec": { "hostname": "dgx-" } } }), "dgx")]
+#[case::by_nodeset(json!({ "template": { "spec": { "hostname": "" } } }), "slurm-worker-gpu")]
+#[case::by_nodeset_without_any(json!({ "template": { "spec": null } }), "slurm-worker-gpu")]
+fn a_partition_has_the_slurm_names_of_its_nodesets(#[case] set: Value, #[case] name: &str) {
+    for member in ["gpu", name] {
+        let spec = json!({ "nodeSets": { "cpu": {}, "gpu": set }, "partitions": { "p": { "nodeSets": ["cpu", member] } } });
+        let around = Around {
+            other_nodesets: Some(BTreeSet::new()),
+            ..Around::default()
+        };
+        let cluster = cluster(spec);
+        let children = children(&cluster, &around).unwrap_or_else(|report| panic!("{report}"));
+        let nodeset = children.nodesets[1].object("hpc").unwrap();
+        assert_eq!(nodeset.slurm_name(), name);
+        assert_eq!(
+            children.controller.spec["extraConf"],
+            format!("PartitionName=p Nodes=cpu,{name}")
+        );
+        let (_, part) = partitions(&cluster).remove(0);
+        assert!(contains(&cluster, &part, name) && contains(&cluster, &part, "cpu"));
+        assert!(!contains(&cluster, &part, "other"));
+    }
+}
+
 #[test]
 fn a_gpu_is_written_once_and_set_everywhere() {
     let children = built(json!({
@@ -209,7 +234,7 @@ fn a_gpu_is_written_once_and_set_everywhere() {
             "gpu": { "gpu": { "resource": "nvidia.com/gpu", "count": 8, "type": "h200" },
                      "extraConf": "RealMemory=1000 Gres=licence:1",
                      "slurmd": { "resources": { "limits": { "cpu": "4" } } } },
-            "fake": { "gpu": { "resource": "example.com/gpu", "count": 2 } },
+            "amd": { "gpu": { "resource": "amd.com/gpu", "count": 2, "autoDetect": "rsmi" } },
         },
     }));
     let of = |name: &str| {
@@ -226,7 +251,7 @@ fn a_gpu_is_written_once_and_set_everywhere() {
         gpu["slurmd"]["resources"],
         json!({ "limits": { "cpu": "4", "nvidia.com/gpu": 8 }, "requests": { "nvidia.com/gpu": 8 } })
     );
-    assert_eq!(of("-fake")["extraConf"], "Gres=gpu:2");
+    assert_eq!(of("-amd")["extraConf"], "Gres=gpu:2");
     let conf = children.controller.spec["extraConf"].as_str().unwrap();
     assert!(
         conf.contains("AccountingStorageTRES=gres/gpu,gres/gpu:h200"),
@@ -235,7 +260,7 @@ fn a_gpu_is_written_once_and_set_everywhere() {
     assert!(!conf.contains("GresTypes=gpu\n"), "{conf}");
     assert_eq!(
         children.config_files["gres.conf"],
-        "NodeName=gpu-[0-99999] AutoDetect=nvidia\n"
+        "NodeName=amd-[0-65535] AutoDetect=rsmi\nNodeName=gpu-[0-65535] AutoDetect=nvidia\n"
     );
     assert_eq!(
         children.controller.spec["configFileRefs"],
@@ -365,9 +390,22 @@ fn slurmdbd_finds_the_database_of_mariadb_operator() {
     json!({ "partitions": { "a": { "nodeSets": ["ALL"], "config": "Default=NO" } } }),
     "spec.partitions.a.config: Default is set here and in default"
 )]
+#[case::defaults_instead_of_a_partition(
+    json!({ "partitions": { "default": { "nodeSets": ["ALL"] } } }),
+    "spec.partitions.default: is \"default\", which Slurm interprets as the defaults of all partitions; use another name"
+)]
+#[case::defaults_in_capitals(
+    json!({ "partitions": { "DEFAULT": { "nodeSets": ["ALL"] } } }),
+    "spec.partitions.DEFAULT: is \"DEFAULT\", which Slurm interprets as the defaults of all partitions; use another name"
+)]
 #[case::own_partition_of_that_name(
     json!({ "nodeSets": { "cpu": { "partition": { "enabled": true } } }, "partitions": { "cpu": { "nodeSets": ["cpu"] } } }),
     "spec.partitions.cpu: spec.nodeSets.cpu.partition creates a partition with this name too"
+)]
+#[case::own_partition_of_that_slurm_name(
+    json!({ "nodeSets": { "cpu": { "partition": { "enabled": true }, "template": { "spec": { "hostname": "node-" } } } },
+        "partitions": { "node": { "nodeSets": ["cpu"] } } }),
+    "spec.partitions.node: spec.nodeSets.cpu.partition creates a partition with this name too"
 )]
 #[case::two_databases(
     json!({ "accounting": { "database": { "embedded": {}, "external": { "host": "h", "passwordKeyRef": { "name": "n", "key": "k" } } } } }),
@@ -391,6 +429,11 @@ fn slurmdbd_finds_the_database_of_mariadb_operator() {
         "nodeSets": { "g": { "gpu": { "resource": "nvidia.com/gpu", "count": 8 } } } }),
     "spec.controller.extraConf: GresTypes=licence lacks gpu"
 )]
+#[case::two_gres_confs(
+    json!({ "nodeSets": { "amd": { "gpu": { "resource": "amd.com/gpu", "count": 2 } },
+        "gpu": { "gpu": { "resource": "nvidia.com/gpu", "count": 8 } } } }),
+    "spec.nodeSets.amd.gpu.autoDetect: is \"off\", so these GPUs need a gres.conf of your own, but those of gpu are in the generated one"
+)]
 #[case::a_bad_name(json!({ "nodeSets": { "GPU": {} } }), "spec.nodeSets.GPU: \"GPU\" cannot be part of a name")]
 #[case::all(json!({ "nodeSets": { "all": {} } }), "spec.nodeSets.all: ALL is Slurm's word for all nodes")]
 #[case::no_source(
@@ -409,6 +452,11 @@ fn slurmdbd_finds_the_database_of_mariadb_operator() {
 #[case::a_file_of_slurm(
     json!({ "nodeSets": { "cpu": {} }, "files": { "/etc/slurm/slurm.conf": { "content": "" } } }),
     "spec.files[/etc/slurm/slurm.conf]: Slurm's configuration comes from slurmctld"
+)]
+#[case::too_large_files(
+    json!({ "nodeSets": { "cpu": {} }, "files": { "/etc/a": { "content": "a".repeat(600_000) },
+        "/etc/b": { "content": "b".repeat(600_000), "update": "Live" } } }),
+    "spec.files: are 1200000 bytes in total, and one ConfigMap holds at most 1048576; put large files into the images or on a volume of spec.storage"
 )]
 #[case::a_file_without_content(
     json!({ "nodeSets": { "cpu": {} }, "files": { "/etc/motd": {} } }),

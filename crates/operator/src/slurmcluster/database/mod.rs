@@ -55,24 +55,33 @@ pub struct Database {
     pub dump: Option<Desired<CronJob>>,
 }
 
-/// Creates the password Secret if it is missing. Returns whether it did. The Secret has no owner: it outlives the cluster
-/// like the volume with the database, which knows no other password.
-pub async fn make_missing_password(
+/// Creates the password Secrets that are missing. Returns whether it created one that the other steps read. The Secrets have
+/// no owner: they outlive the cluster like the volume with the database, which knows no other passwords.
+pub async fn make_missing_passwords(
     context: &Context,
     writer: &Writer,
     cluster: &SlurmCluster,
 ) -> Result<bool, Error> {
-    let namespace = cluster.namespace().unwrap_or_default();
-    let key = Key::new(&namespace, children::database_name(cluster));
-    if !cluster.generates_password() || context.caches.secrets.get(&key).is_some() {
+    let read = cluster.database_password();
+    let mut is_read = false;
+    for reference in generated_passwords(cluster) {
+        let made = make_missing_password(context, writer, cluster, &reference).await?;
+        is_read |= made && read.as_ref() == Some(&reference);
+    }
+    Ok(is_read)
+}
+
+async fn make_missing_password(
+    context: &Context,
+    writer: &Writer,
+    cluster: &SlurmCluster,
+    reference: &SecretKeySelector,
+) -> Result<bool, Error> {
+    let key = Key::new(cluster.namespace().unwrap_or_default(), &reference.name);
+    if context.caches.secrets.get(&key).is_some() {
         return Ok(false);
     }
-    let desired = Desired::<Secret>::new(keys::build_password(
-        cluster,
-        &key.name,
-        children::PASSWORD,
-        rand::random(),
-    ));
+    let desired = password_secret(cluster, reference, rand::random());
     match writer.create(&desired).await {
         Ok(made) => context.secrets.put(&made),
         // The watch has not reported it yet.
@@ -80,6 +89,24 @@ pub async fn make_missing_password(
         Err(error) => return Err(Error::Key(error)),
     }
     Ok(true)
+}
+
+/// Returns the keys of Secrets with passwords that the operator generates.
+fn generated_passwords(cluster: &SlurmCluster) -> Vec<SecretKeySelector> {
+    let of_slurmdbd = cluster
+        .database_password()
+        .filter(|_| cluster.generates_password());
+    let of_root = operated::root_password(cluster);
+    of_slurmdbd.into_iter().chain(of_root).collect()
+}
+
+fn password_secret(
+    cluster: &SlurmCluster,
+    reference: &SecretKeySelector,
+    random: [u8; 32],
+) -> Desired<Secret> {
+    let SecretKeySelector { name, key, .. } = reference;
+    Desired::new(keys::build_password(cluster, name, key, random))
 }
 
 /// Builds the database; `None` if the cluster has none of its own.

@@ -2,12 +2,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::StatefulSet, batch::v1::CronJob, core::v1::Pod};
-use keelson_api::{Accounting, well_known::reason};
+use keelson_api::{
+    Accounting,
+    well_known::{label, reason},
+};
+use keelson_runtime::optional_kind::Installed;
 use pretty_assertions::assert_eq;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{Database, build, has_left, last_dump};
+use super::{Database, build, generated_passwords, has_left, last_dump, operated, password_secret};
 use crate::{
     problem::Problem,
     slurmcluster::tests::{cluster, observed},
@@ -115,6 +119,64 @@ fn the_database_stays_until_slurmdbd_uses_another(
     assert_eq!(
         has_left("slurm-mariadb", &accounting, slurmdbd.as_ref()),
         expected
+    );
+}
+
+fn operated_cluster(operated: &Value) -> Value {
+    json!({ "accounting": { "database": { "mariadbOperator": operated } } })
+}
+
+#[rstest]
+#[case::without_a_database(json!({}), &[])]
+#[case::embedded(json!({ "accounting": {} }), &["slurm-mariadb/password"])]
+#[case::operated(operated_cluster(&json!({})), &["slurm-mariadb/password", "slurm-database-root/password"])]
+#[case::with_a_key_of_the_users_own(
+    operated_cluster(&json!({ "spec": { "rootPasswordSecretKeyRef": { "key": "root" } } })),
+    &["slurm-mariadb/password", "slurm-database-root/root"]
+)]
+#[case::with_secrets_of_the_users_own(
+    operated_cluster(&json!({
+        "passwordKeyRef": { "name": "own", "key": "k" },
+        "spec": { "rootPasswordSecretKeyRef": { "name": "own" } },
+    })),
+    &[]
+)]
+fn passwords_are_generated_for_a_database_that_has_none(#[case] spec: Value, #[case] expected: &[&str]) {
+    let generated = generated_passwords(&cluster(&spec));
+    let generated: Vec<String> = generated
+        .iter()
+        .map(|reference| format!("{}/{}", reference.name, reference.key))
+        .collect();
+    assert_eq!(generated, expected);
+}
+
+#[test]
+fn a_generated_password_outlives_the_cluster_and_mariadb_operator_notices_another() {
+    let cluster = cluster(&operated_cluster(&json!({})));
+    for reference in generated_passwords(&cluster) {
+        let secret = password_secret(&cluster, &reference, [1; 32]).value;
+        assert_eq!(secret["metadata"]["ownerReferences"], Value::Null);
+        assert_eq!(secret["metadata"]["labels"][label::MARIADB_WATCH], "");
+        assert!(secret["stringData"]["password"].is_string());
+    }
+}
+
+#[rstest]
+#[case::at_the_end("pw\n")]
+#[case::inside("p\r\nw")]
+fn mariadb_operator_gets_no_password_with_a_line_break(#[case] password: &str) {
+    let mut observed = observed(cluster(&operated_cluster(&json!({}))));
+    observed.mariadb_operator = Installed::Yes;
+    assert!(operated::build(&observed).is_ok());
+    let secret = json!({ "metadata": { "name": "slurm-mariadb" }, "data": {
+        "password": k8s_openapi::ByteString(password.into()) } });
+    observed.password = Some(Arc::new(serde_json::from_value(secret).unwrap()));
+    let problem = operated::build(&observed).unwrap_err();
+    assert_eq!(problem.reason, reason::INVALID_SPEC);
+    assert_eq!(
+        problem.message,
+        "key \"password\" of Secret slurm-mariadb contains a line break, which mariadb-operator would take as a part of the \
+         password: write the password without it"
     );
 }
 
