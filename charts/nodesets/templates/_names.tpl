@@ -33,11 +33,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{- /*
-Helm adopts existing objects. It would adopt a NodeSet that is being deleted, and then lose it. Fail until the deletion has finished.
-Arguments: root, name.
+Helm adopts existing objects. It would adopt a NodeSet that is being deleted, and then lose it. Fail until the deletion has finished, also
+in an upgrade: a set that was removed may be put back while its workers drain. Arguments: root, name.
 */ -}}
 {{- define "nodesets.guardLeaving" -}}
-{{- if and .root.Release.IsInstall (.root.Capabilities.APIVersions.Has "slinky.slurm.net/v1beta1/NodeSet") -}}
+{{- if .root.Capabilities.APIVersions.Has "slinky.slurm.net/v1beta1/NodeSet" -}}
 {{- $namespace := include "nodesets.namespace" .root -}}
 {{- if lookup "slinky.slurm.net/v1beta1" "NodeSet" $namespace .name | dig "metadata" "deletionTimestamp" "" -}}
 {{- fail (printf "the previous NodeSet %s is still being deleted, and the new one would be deleted with it. Wait until the deletion has finished; to see what it is waiting for, run: kubectl --namespace %s describe nodeset %s" .name $namespace .name) -}}

@@ -39,7 +39,7 @@ that the operator would set. Arguments: a list of the map and the names of these
 {{- include "slurm-cluster.removeNulls" (list $value (has $field (list "controller" "accounting" "restApi") | ternary $merged list)) -}}
 {{- end -}}
 {{- /* Empty by default, which is the same as absent. */ -}}
-{{- if not (and (empty $value) (has $field (list "images" "controller" "restApi" "login" "nodeSets" "storage" "files"))) -}}
+{{- if not (and (empty $value) (has $field (list "images" "auth" "controller" "restApi" "login" "nodeSets" "storage" "files"))) -}}
 {{- $_ := set $spec $field $value -}}
 {{- end -}}
 {{- end -}}

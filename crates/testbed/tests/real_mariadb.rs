@@ -340,6 +340,31 @@ fn a_database_is_made_once_and_changes_its_password_at_a_start() {
     );
 }
 
+#[test]
+fn a_line_break_at_the_end_of_the_password_is_left_out() {
+    let pods = Pods::new();
+    let server = pods.serve(&[("MARIADB_PASSWORD", "one\r\n")]);
+    // The operator leaves it out of slurmdbd.conf too.
+    assert_eq!(pods.sql("one", "SELECT 1").unwrap(), "1");
+    let (status, said) = pods.dump("one\n", "3");
+    assert!(status.success(), "{said}");
+    assert!(server.stop().success());
+    for args in [&[][..], &["dump"]] {
+        let (status, said) = pods.run(args, &[("MARIADB_PASSWORD", "one\ntwo")]);
+        assert!(!status.success());
+        assert_eq!(
+            said.trim(),
+            "error: the password of the database contains a line break: set another one in its Secret"
+        );
+        let (status, said) = pods.run(args, &[("MARIADB_PASSWORD", "\n")]);
+        assert!(!status.success());
+        assert_eq!(
+            said.trim(),
+            "error: the password of the database is empty: set it in its Secret"
+        );
+    }
+}
+
 #[rstest]
 #[case::of_this_version("memory.max", "268435456\n", 128 << 20)]
 #[case::none("memory.max", "max\n", 512 << 20)]
@@ -498,8 +523,16 @@ fn a_dump_is_loaded_once_also_when_the_first_starts_are_killed() {
         "{said}"
     );
 
+    // A copy that takes until it is killed to load.
+    let slowly = format!("zcat {dump} | sed '$ i DO SLEEP(60);' | gzip >slow.sql.gz");
+    let slowly = Command::new("sh")
+        .args(["-c", &slowly])
+        .current_dir(pods.path("/dumps"))
+        .status();
+    assert!(slowly.unwrap().success());
+    let slow = [&RESTORED[..], &[("MARIADB_RESTORE_FILE", "slow.sql.gz")]].concat();
     for part in ["slurm_acct_db", "slurm_acct_db/records.ibd"] {
-        let mut server = pods.start(&[], &RESTORED);
+        let mut server = pods.start(&[], &slow);
         server.await_that("a part of the records", |_| {
             let places = pods.list("/var/lib/mysql");
             places
@@ -524,6 +557,7 @@ fn a_dump_is_loaded_once_also_when_the_first_starts_are_killed() {
         );
     }
 
+    fs::remove_file(pods.path("/dumps").join("slow.sql.gz")).unwrap();
     let server = pods.serve(&RESTORED);
     assert!(
         server.said().contains("loaded slurm-mariadb-"),

@@ -71,6 +71,7 @@ fn every_value_of_chart_slurm_is_read() -> Result<()> {
         ("scalingMode", json!("DaemonSet")),
         ("pruneSlurmNodeRecords", json!("NodeNotFound")),
         ("updateStrategy.type", json!("OnDelete")),
+        ("auth.type", json!("munge")),
         (
             "scheduledUpdate",
             json!({ "startTime": "2030-01-01T00:00:00Z", "duration": "1h" }),
@@ -117,6 +118,7 @@ fn every_value_of_chart_slurm_cluster_is_read() -> Result<()> {
         ("metadata", json!({ "labels": { "changed": "changed" } })),
         ("images", json!({ "registry": "changed" })),
         ("confineJobs", json!(false)),
+        ("auth", json!({ "type": "munge" })),
         ("controller", json!({ "clusterName": "changed" })),
         ("accounting", json!({ "extraConf": "changed" })),
         ("restApi", json!({ "replicas": 7 })),

@@ -1,7 +1,7 @@
 //! Tests of the charts whose values have the fields of a custom resource: each field arrives, and so do the examples.
 
 use anyhow::{Context, Result};
-use chart_tests::lookup::installed as with_installed;
+use chart_tests::lookup::{installed as with_installed, upgraded};
 use chart_tests::schema::{NODESETS, SLURM_CLUSTER, spec};
 use chart_tests::{helms, rendered, repository};
 use rstest::rstest;
@@ -170,6 +170,29 @@ fn an_object_that_is_being_deleted_is_not_installed_over(
             .context("was installed over")?;
         assert!(format!("{refused:#}").contains(expected), "{refused:#}");
         with_installed(&helm, chart, &values, &[object(Value::Null)])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pool_that_is_put_back_while_it_drains_is_refused() -> Result<()> {
+    let pool = |deletion: Value| {
+        json!({
+            "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
+            "metadata": { "name": "team-worker-cpu", "namespace": "slurm", "deletionTimestamp": deletion },
+        })
+    };
+    let values = json!({ "clusterName": "team", "nodesets": { "cpu": {} } });
+    for helm in helms() {
+        let leaving = pool(json!("2026-08-01T00:00:00Z"));
+        let refused = upgraded(&helm, "nodesets", &values, &[leaving])
+            .err()
+            .context("was adopted")?;
+        assert!(
+            format!("{refused:#}").contains("the previous NodeSet team-worker-cpu is still being deleted"),
+            "{refused:#}"
+        );
+        upgraded(&helm, "nodesets", &values, &[pool(Value::Null)])?;
     }
     Ok(())
 }

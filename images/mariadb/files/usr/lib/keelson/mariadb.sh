@@ -38,6 +38,12 @@ read_dump() {
 }
 is_complete() { read_dump "$1" 2>/dev/null | tail --lines=1 | grep --quiet '^-- Dump completed'; }
 
+# As in slurmdbd.conf, without the line break that the tool that created the Secret may have appended.
+password=${MARIADB_PASSWORD:-}
+while [[ $password == *[$'\r\n'] ]]; do password=${password%?}; done
+[ -n "$password" ] || fail "the password of the database is empty: set it in its Secret"
+[[ $password != *[$'\r\n']* ]] || fail "the password of the database contains a line break: set another one in its Secret"
+
 case ${1-} in
     dump) . /usr/lib/keelson/mariadb/dump.sh ;;
     *) . /usr/lib/keelson/mariadb/server.sh ;;

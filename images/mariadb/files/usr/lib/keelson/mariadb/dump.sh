@@ -12,7 +12,6 @@ partial=$(mktemp --tmpdir="$directory" --suffix=.partial ".$host-XXXXXXXXXX") ||
 trap 'rm -f "$partial"' EXIT
 
 # In a file: with a password from the environment, the client does not check that it talks to the server that knows it.
-password=${MARIADB_PASSWORD:?is not set}
 password=${password//\\/\\\\}
 options=/tmp/client.cnf
 (

@@ -97,7 +97,6 @@ buffer_pool_size() {
     echo 512M
 }
 
-[ -n "${MARIADB_PASSWORD:-}" ] || fail "the password of the database is empty: set it in its Secret"
 if [ ! -d "$data" ]; then
     create
 elif [ -n "${MARIADB_RESTORE_DIR:-}" ]; then
@@ -111,7 +110,7 @@ account="$(text "$user")@'%'"
     cat >"$run/init.sql" <<SQL
 CREATE DATABASE IF NOT EXISTS $(name "$database");
 CREATE USER IF NOT EXISTS $account;
-ALTER USER $account IDENTIFIED BY $(text "$MARIADB_PASSWORD");
+ALTER USER $account IDENTIFIED BY $(text "$password");
 GRANT ALL ON $(name "$database").* TO $account;
 SQL
 )
