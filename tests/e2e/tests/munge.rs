@@ -7,7 +7,6 @@ use serde_json::json;
 
 const VALUES: &str = "
 auth: { type: munge }
-users: { ada: { uid: 2001 } }
 nodesets: { cpu: { replicas: 1 } }
 ";
 
@@ -16,10 +15,13 @@ fn users_job(slurm: &Slurm) -> Result<()> {
     let script = "id -un; munge --no-input | unmunge | grep UID";
     let said = eventually("a user's job", || {
         slurm.login(&[
-            "timeout", "30", "runuser", "-u", "ada", "--", "srun", "sh", "-c", script,
+            "timeout", "30", "runuser", "-u", "anna", "--", "srun", "sh", "-c", script,
         ])
     })?;
-    ensure!(said.starts_with("ada\n") && said.contains("ada (2001)"), "{said}");
+    ensure!(
+        said.starts_with("anna\n") && said.contains("anna (2001)"),
+        "{said}"
+    );
     Ok(())
 }
 

@@ -266,8 +266,9 @@ fn each_fault_is_named(slurm: &Slurm) -> Result<()> {
 
 fn deletion_in_the_foreground_waits_for_jobs(slurm: &Slurm) -> Result<()> {
     // Slurm ends the job if its srun ends, and so if the login pod does.
+    // What stays behind must not keep the connection's output open.
     let script = "(srun --nodelist=cpu-1 --time=60 --job-name=from-a-login-pod \
-        sh -c 'until [ -e /tmp/open ]; do sleep 1; done' >/dev/null 2>&1; echo $? >/tmp/srun-ended) &";
+        sh -c 'until [ -e /tmp/open ]; do sleep 1; done'; echo $? >/tmp/srun-ended) </dev/null >/dev/null 2>&1 &";
     slurm.login(&["sh", "-c", script])?;
     let job = eventually("the job of an srun", || {
         let jobs = slurm.controller(&["squeue", "--noheader", "--name=from-a-login-pod", "--format=%A"])?;
