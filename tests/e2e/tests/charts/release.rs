@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::{CHARTS, NO_PODS_FOR_USERS, helm};
 
-/// Returns the container IDs of each pod, which change when the pod is replaced or a container restarts.
+/// Returns the container IDs of each pod, which change when the pod is replaced or a container restarts. A pod that was
+/// just created has none.
 fn starts(slurm: &Slurm) -> Result<BTreeMap<String, String>> {
     let pods = slurm.get(&["pods"])?;
     let pods = pods["items"].as_array().context("a list without items")?;
     pods.iter()
         .map(|pod| {
             let name = pod["metadata"]["name"].as_str().context("a pod without name")?;
-            let statuses = pod["status"]["containerStatuses"]
-                .as_array()
-                .with_context(|| format!("{name} has no containers"))?;
+            let statuses = pod["status"]["containerStatuses"].as_array();
             let ids: Vec<String> = statuses
-                .iter()
+                .into_iter()
+                .flatten()
                 .map(|status| status["containerID"].to_string())
                 .collect();
             Ok((name.to_owned(), ids.join(" ")))
